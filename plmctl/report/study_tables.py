@@ -112,7 +112,7 @@ def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
             *([format_detectable(row)] if power else []),
             format_p(row),
             row["expected"],
-            describe_verdict(row),
+            mark_verdict(row),
         ]
         lines.append([*line, *([format_number(row["published"])] if unit is not None else [])])
     return TableBlock(head, lines)
@@ -238,6 +238,12 @@ def format_detectable(row: Mapping[str, Any]) -> str:
 def _sees_nothing(row: Mapping[str, Any]) -> bool:
     span = row.get("span")  # tables of older versions say nothing of it
     return span is not None and row["detectable"] > span
+
+
+def mark_verdict(row: Mapping[str, Any]) -> str:
+    """The verdict with the mark of models that learned nothing, which a note explains."""
+    mark = row.get("mark") or ""  # tables of older versions have none
+    return f"{describe_verdict(row)} {mark}".strip()
 
 
 def describe_verdict(row: Mapping[str, Any]) -> str:

@@ -97,7 +97,8 @@ def _list_cells(
         spread = means[place] + (rf" \pm {deviations[place]}" if deviations[place] else "")
         spread = rf"\mathbf{{{spread}}}" if format_number(row["mean"]) == best else spread
         difference = _spell_difference(row["difference"], row["low"], row["high"])
-        p = {"": "", "-": "--"}.get(shown := format_p(row), f"${shown}$")
+        mark = escape(row.get("mark") or "")
+        p = {"": mark, "-": f"--{mark}"}.get(shown := format_p(row), f"${shown}${mark}")
         cells.append([*number, f"${spread}$", difference, p])
     return cells
 

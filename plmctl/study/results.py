@@ -18,11 +18,12 @@ from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.runs.word_ratio import WordRatio, count_ratio
 from plmctl.storage.job_events import JobEvents
+from plmctl.storage.lines import read_lines
 from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 from plmctl.study.unlike import explain_unlike
-from plmctl.tasks.scores.below import list_unbeaten
+from plmctl.tasks.scores.below import has_one_answer, list_unbeaten
 from plmctl.use.predict import AVERAGE
 
 BEGUN, NOT_RUN = "begun, not finished", "not run yet"
@@ -42,6 +43,7 @@ class Results:
         self._scores = cache(
             lambda name: parse_json((locate(name) / RUN / RESULT).read_text(encoding="utf-8"))
         )
+        self._is_constant = cache(lambda file: has_one_answer(read_lines(file)[0]))
         self.problems: list[str] = []  # metrics that an evaluation did not give
 
     def values(self, metric: Metric, arm: str) -> dict[int, float]:
@@ -64,26 +66,17 @@ class Results:
             return "ran, has no such score"
         return next((ABSENT[kind] for kind in ABSENT if kind in kinds), "not run")
 
-    def list_unbeaten(self) -> list[str]:
-        """The fine-tunings that are done and score no better than without pretraining, by arm."""
-        found: dict[str, list[str]] = {}
-        for arm in self.plan.arms:
-            for cell in self.cells(arm):
-                for task in cell.tuned:
-                    for name in self._find_jobs(task, cell):
-                        if self._done([name]) and self._is_unbeaten(name, task, cell):
-                            found.setdefault(task, []).append(arm)
-        counts = {
-            task: ", ".join(f"{arm} ({arms.count(arm)})" for arm in dict.fromkeys(arms))
-            for task, arms in found.items()
-        }
-        return [
-            f"{task}: {count} scored no better than models without pretraining (in brackets how"
-            " many runs): simple models of the same examples answer at least as well"
-            for task, count in counts.items()
-        ]
+    def list_done(self, of: str, cell: StudyCell) -> list[str]:
+        """The jobs that give the metrics of a task or an evaluation, as far as they are done."""
+        return [name for name in self._find_jobs(of, cell) if self._done([name])]
 
-    def _is_unbeaten(self, name: str, task: str, cell: StudyCell) -> bool:
+    def is_constant(self, name: str) -> bool:
+        """Whether a fine-tuning gives one answer to all examples of a split with several."""
+        files = sorted((self.locate(name) / RUN / "predictions").glob("*.jsonl"))
+        return any(map(self._is_constant, files))
+
+    def is_unbeaten(self, name: str, task: str, cell: StudyCell) -> bool:
+        """Whether a fine-tuning scores no better than models without pretraining."""
         file = self.locate(name) / RUN / BASELINES
         first = self.plan.arms[cell.arm].tuned[task][0]["task"]["metrics"][0]
         scores = self._scores(name).get("metrics") or {}

@@ -200,7 +200,9 @@ def _show_metric(rows: Sequence[Mapping[str, Any]]) -> None:
     columns["p"] = [format_p(row) for row in rows]
     columns["detects"] = [format_detectable(row) for row in rows]
     columns["expected"] = [row["expected"] for row in rows]
-    columns["verdict"] = [row["verdict"] or describe_verdict(row) for row in rows]
+    columns["verdict"] = [
+        f"{row['verdict'] or describe_verdict(row)} {row.get('mark') or ''}".strip() for row in rows
+    ]
     columns["published"] = [
         f"{format_number(row['published'])} {row['unit']}".strip() for row in rows
     ]

@@ -30,6 +30,7 @@ from plmctl.report.study_tables import (
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.formulas import guard
 from plmctl.study.latex import format_latex
+from plmctl.study.learned import MARK, Unlearned
 from plmctl.study.looks import Looks, judge_tested
 from plmctl.study.results import Results, list_missing
 from plmctl.study.study import PRETRAIN, Metric, Study
@@ -146,12 +147,16 @@ def write_table(
         The content of table.json.
     """
     rows = make_rows(study, results, looks)
+    unlearned = Unlearned(results)
+    marked = unlearned.find_marked()
+    for row in rows:
+        row["mark"] = MARK if row["arm"] in marked.get(row["metric"], ()) else ""
     costs = [{"arm": arm, **results.cost(arm)} for arm in dict.fromkeys(study.arms)]
     missing = list_missing(results)
     alone = any(row["test"] == "none" for row in rows)
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
     notes += [*describe_untrained(study), *results.list_held_out()]
-    notes += [*results.list_ways(), *results.list_ties(), *results.list_unbeaten()]
+    notes += [*results.list_ways(), *results.list_ties(), *unlearned.list_notes()]
     lower = {name for name, metric in study.metrics.items() if results.lower_is_better(metric)}
     record = {
         "study": study.name,

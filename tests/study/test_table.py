@@ -174,6 +174,35 @@ def test_ways_of_scoring_that_differ_are_named(plan: StudyPlan, here: Path) -> N
     assert sum(line in getattr(block, "note", "") for block in alone) == len(plan.study.metrics)
 
 
+def test_verdicts_among_models_that_learned_nothing_are_marked(plan: StudyPlan, here: Path) -> None:
+    """Each run answers "1" to all; those of one arm do not when they have learned."""
+    leave(plan, here)
+    study = plan.study
+    for cell in plan.cells:
+        for restarts in cell.tuned["toy"]:
+            for name in restarts:
+                (here / name / "run" / "predictions").mkdir()
+                guesses = [{"gold": gold, "guess": "1"} for gold in "011"]
+                write(here / name, "predictions/dev.jsonl", guesses)
+    record = write_table(study, results(plan, here), here)
+    marks = {(row["metric"], row["arm"]): row["mark"] for row in record["rows"]}
+    assert [place for place, mark in marks.items() if mark] == [
+        ("toy", "fast"),
+        ("on train", "fast"),
+    ]
+    # the chosen setting has two restarts of two seeds
+    assert "toy: slow (4), fast (4) give one answer to every example (in" in str(record["notes"])
+    assert any(note.startswith("† toy: fast and the baseline learned") for note in record["notes"])
+    for end, mark in {"md": " †", "html": ">†<", "csv": "†", "tex": r"$^\dagger$"}.items():
+        assert mark in (here / f"table.{end}").read_text(encoding="utf-8")
+    for file in here.glob("finetune*/run/predictions/dev.jsonl"):
+        if any(file.parts[-4] in cell.jobs for cell in plan.cells if cell.arm == "fast"):
+            file.write_text('{"gold": "0", "guess": "0"}\n{"gold": "1", "guess": "1"}\n')
+    after = write_table(study, results(plan, here), here)
+    assert not any(row["mark"] for row in after["rows"])
+    assert "toy: slow (4) give one" in str(after["notes"])
+
+
 def test_tied_pairs_are_counted_by_arm(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     assert results(plan, here).list_ties() == []

@@ -4,7 +4,7 @@ the split may have chosen the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,17 @@ def list_unbeaten(
             f" model, trained in seconds on the same examples, {end}"
         )
     return lines
+
+
+def has_one_answer(predictions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether all guesses are the same, where the right answers are not."""
+    golds, guesses = set[str](), set[str]()
+    for row in predictions:
+        golds.add(str(row.get("gold")))
+        guesses.add(str(row.get("guess")))
+        if len(guesses) > 1:
+            return False
+    return len(golds) > 1
 
 
 def _judge(tested: Sequence[float]) -> tuple[str, str]:
