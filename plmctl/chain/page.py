@@ -49,21 +49,29 @@ def describe_result(job: Job, run: Path) -> str:
         held = [name for name in log.series if name.startswith(("valid/loss", "valid/acc/"))]
         names = held or ["loss"]
         return ", ".join(f"{name.removeprefix('valid/')} {log.last(name):.4g}" for name in names)
-    return next((f"{name} {score:.4g}" for name, score in read_scores(run).items()), "")
+    percent = _read_result(run).get("percent") or ()
+    figures = (
+        f"{name} {score:.4g}{'%' if name in percent else ''}"
+        for name, score in read_scores(run).items()
+    )
+    return next(figures, "")
 
 
 def read_scores(run: Path) -> dict[str, float]:
     """The scores of a fine-tuning on dev, else on the first split that it was scored on."""
-    splits: dict[str, dict[str, float]]
-    splits = parse_json((run / "result.json").read_text(encoding="utf-8"))["metrics"]
+    splits: dict[str, dict[str, float]] = _read_result(run)["metrics"]
     return splits.get("dev") or next(iter(splits.values()), {})
 
 
 def list_lower(run: Path) -> list[str]:
     """The scores of a fine-tuning of which a lower value is better."""
-    result = parse_json((run / "result.json").read_text(encoding="utf-8"))
-    found: list[str] = result.get("lower") or []
+    found: list[str] = _read_result(run).get("lower") or []
     return found
+
+
+def _read_result(run: Path) -> dict[str, Any]:
+    result: dict[str, Any] = parse_json((run / "result.json").read_text(encoding="utf-8"))
+    return result
 
 
 def list_rows(steps: Sequence[dict[str, Any]]) -> list[list[str]]:

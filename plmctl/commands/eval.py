@@ -408,7 +408,8 @@ class Evaluate(TaskUser, Command):
         if decision is not None:
             mean = f"the mean of {len(members)} models: {decision.describe()}"
             extra["decision"] = Told(mean)
-        return ScoreTable(f"{task.name}: {name}", scores, extra)
+        title = f"{task.name}: {name}"
+        return ScoreTable(title, scores, extra, is_percent=task.is_percent)
 
     def _ask(
         self, checkpoints: Sequence[str], splits: dict[str, list[Example]], homes: dict[Path, None]

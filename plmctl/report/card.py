@@ -35,6 +35,7 @@ from plmctl.storage.reading import COPY, read_json
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten
 from plmctl.tasks.scores.bundles import add_bundles, list_known
+from plmctl.tasks.scores.metrics import spell_metric
 from plmctl.training.averaged import read_average
 
 NAME = "README.md"
@@ -301,7 +302,7 @@ def _evaluate(
     folder: Path, log: RunLog, task: Mapping[str, Any], result: Mapping[str, Any], how: str
 ) -> list[Block]:
     """The scores with their intervals, and what is known about them."""
-    scores = result.get("metrics") or {}
+    scores, percent = result.get("metrics") or {}, result.get("percent") or ()
     held = read_held_out(folder)
     held_out = (
         {name: log.last(name) for name in log.series if name.startswith("valid/")}
@@ -309,7 +310,12 @@ def _evaluate(
         else {}
     )
     evaluated = [
-        [split, metric, format_number(value), _spell_interval(result, split, metric)]
+        [
+            split,
+            spell_metric(metric, percent),
+            format_number(value),
+            _spell_interval(result, split, metric),
+        ]
         for split, values in scores.items()
         for metric, value in values.items()
     ]

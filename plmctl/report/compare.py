@@ -36,7 +36,7 @@ from plmctl.tasks.scores.bundles import (
     share_bundles,
     spell_bundles,
 )
-from plmctl.tasks.scores.metrics import is_larger_better
+from plmctl.tasks.scores.metrics import is_larger_better, spell_metric
 from plmctl.tasks.scores.resampling import Form, Sums, Whole, find_forms
 
 SAMPLES = 10_000
@@ -281,7 +281,7 @@ def _show(
         return
     rows = [
         [
-            name,
+            name if task is None else spell_metric(name, [*filter(task.is_percent, found)]),
             f"{each.first:.4f}",
             f"{each.second:.4f}",
             f"{each.mean:+.4f}",

@@ -11,7 +11,7 @@ from typing import Any
 from plmctl.analysis.runs import read_predictions
 from plmctl.core.errors import DataError, PlmctlError, list_problems
 from plmctl.core.terminal import counted
-from plmctl.report.sweeps import FOLD, find_value, list_varied, name_jobs
+from plmctl.report.sweeps import FOLD, find_unit, find_value, list_varied, name_jobs
 from plmctl.report.text import format_number
 from plmctl.storage.gate import own
 from plmctl.tasks.predictions import Row, beside, write_rows
@@ -54,6 +54,7 @@ class FoldedSetting:
         folds: The number of folds.
         scores: The score of dev by fold.
         runs: The folder of the run by fold.
+        unit: `%` of a metric from 0 to 100, else "".
     """
 
     name: str
@@ -62,6 +63,7 @@ class FoldedSetting:
     folds: int
     scores: Mapping[int, float]
     runs: Mapping[int, Path]
+    unit: str = ""
 
     @property
     def mean(self) -> float:
@@ -77,7 +79,7 @@ class FoldedSetting:
         """`0.85 ± 0.02`: the mean, and the sample deviation over folds."""
         values = list(self.scores.values())
         spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
-        return f"{self.mean:.4g}{spread}"
+        return f"{self.mean:.4g}{spread}{self.unit}"
 
     def spell_folds(self) -> str:
         """`3 folds`, or `2 of 3 folds`."""
@@ -130,7 +132,8 @@ def find_folded(jobs: Sequence[dict[str, Any]]) -> list[FoldedSetting]:
         runs = {fold: Path(by_fold[fold]["dir"]) for fold in scores}
         folds = int(find_value(group[0], "task.folds"))
         metric = key.removeprefix("valid/")
-        settings.append(FoldedSetting(name, metric, larger, folds, scores, runs))
+        unit = find_unit(group[0], key)
+        settings.append(FoldedSetting(name, metric, larger, folds, scores, runs, unit))
     return settings
 
 
@@ -154,13 +157,13 @@ def conclude_folds(
             continue
         end = f"-{number}" if len(settings) > 1 else ""
         file = write_rows(own(folder) / f"{FILE}{end}.jsonl", pooled.rows)
-        all_rows = f"{pooled.score:.4g}{spell_interval(pooled.interval)}"
+        all_rows = f"{pooled.score:.4g}{setting.unit}{spell_interval(pooled.interval)}"
         rows = f"{counted(len(pooled.rows), 'row')}{pooled.within}"
         lines.append(f"{line}; {all_rows} over all {rows}, each predicted once: {file}")
     complete = [setting for setting in settings if setting.complete]
     if len(complete) > 1 and len({(each.metric, each.folds) for each in complete}) == 1:
         best = (max if complete[0].larger else min)(complete, key=lambda each: each.mean)
-        lines.append(f"best mean over folds: {best.metric} {best.mean:.4g}: {best.name}")
+        lines.append(f"best mean over folds: {best.metric} {best.mean:.4g}{best.unit}: {best.name}")
     return lines
 
 

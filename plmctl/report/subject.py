@@ -26,6 +26,7 @@ from plmctl.report.studies import STUDY, StudyFolder, is_study
 from plmctl.report.sweeps import REPEATED, find_folders, name_jobs, read_record
 from plmctl.storage.paths import find_near
 from plmctl.tasks.scores.bundles import add_bundles
+from plmctl.tasks.scores.metrics import spell_metric
 
 if TYPE_CHECKING:
     from plmctl.analysis.probing import Labels
@@ -75,6 +76,10 @@ class ReportedRun:
     def task(self) -> str:
         """The name of the task of a fine-tuning; empty for pretraining."""
         return str((self.log.config.get("task") or {}).get("name") or "")
+
+    def spell(self, metric: str) -> str:
+        """The metric with its unit: `f1, %`."""
+        return spell_metric(metric, (self.result or {}).get("percent") or ())
 
     @cached_property
     def loaded(self) -> Loaded:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.analysis.likeness import list_unlike
+from plmctl.analysis.runs import read_result
 from plmctl.config.part_help import targets
 from plmctl.config.quoting import unquote
 from plmctl.config.recipes import part_files
@@ -141,7 +142,7 @@ def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str
     shown = shown[:FEW]
     rows = []
     for job, name in zip(jobs, name_jobs(jobs), strict=True):
-        values = [f"{job['metrics'][key]:.4g}" if key in job["metrics"] else "-" for key in shown]
+        values = [_spell_score(job, key) if key in job["metrics"] else "-" for key in shown]
         rows.append([str(job["job"]), name or " ".join(job["overrides"]), _status(job), *values])
     groups: dict[str, list[dict[str, Any]]] = {}
     for job, name in zip(jobs, name_jobs(jobs, without=REPEATED), strict=True):
@@ -150,9 +151,9 @@ def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str
         if len(group) > 1 and any(
             _key(text) in REPEATED for job in group for text in job.get("varied") or ()
         ):
-            done = [job["metrics"] for job in group if _status(job) == "ok"]
+            done = [job for job in group if _status(job) == "ok"]
             spreads = [
-                _spread([metrics[key] for metrics in done if key in metrics]) for key in shown
+                _spread([job for job in done if key in job["metrics"]], key) for key in shown
             ]
             rows.append(
                 ["", f"{shared}: mean ± deviation".removeprefix(": "), f"{len(done)} ok", *spreads]
@@ -196,7 +197,7 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     if not {FOLD, TASK} & {*list_varied(jobs)}:
         name, larger = named[0]["best"]
         top = (max if larger else min)(named, key=lambda job: job["metrics"][name])
-        value = f"{name.removeprefix('valid/')} {top['metrics'][name]:.4g}"
+        value = f"{name.removeprefix('valid/')} {_spell_score(top, name)}"
         name = name_jobs(jobs)[list(jobs).index(top)]
         lines += [f"best on dev: job {top['job']}, {value}: {name}; {top['dir']}"]
     known = [job for job in named if {"valid/accuracy", "valid/majority"} <= set(job["metrics"])]
@@ -213,8 +214,9 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _average_tasks(jobs: Sequence[dict[str, Any]], named: Sequence[dict[str, Any]]) -> list[str]:
-    """The mean over the tasks of a sweep, of the score that chooses the checkpoint of each; a line
-    for each of the other settings, and none where a lower score is better.
+    """The mean over the tasks of a sweep in percent, of the score that chooses the checkpoint of
+    each; a line for each of the other settings. Scores of which a lower one is better have none;
+    results of older versions neither, which do not say what is in percent.
 
     Args:
         jobs: All jobs.
@@ -229,7 +231,10 @@ def _average_tasks(jobs: Sequence[dict[str, Any]], named: Sequence[dict[str, Any
         if job in named:
             metric, larger = job["best"]
             metrics[task] = metric.removeprefix("valid/")
-            scores.append(job["metrics"][metric] if larger else math.nan)
+            percent = (read_result(Path(job["dir"])) or {}).get("percent")
+            unit = 1 if percent and metrics[task] in percent else 100
+            known = larger and percent is not None
+            scores.append(unit * job["metrics"][metric] if known else math.nan)
     lines = []
     for name, tasks in groups.items():
         means = {task: statistics.fmean(scores) for task, scores in tasks.items() if scores}
@@ -237,8 +242,8 @@ def _average_tasks(jobs: Sequence[dict[str, Any]], named: Sequence[dict[str, Any
         if math.isnan(mean):
             continue
         count = f"{len(means)} of {len(tasks)}" if len(means) < len(tasks) else f"{len(tasks)}"
-        own = ", ".join(f"{task} {metrics[task]} {each:.4g}" for task, each in means.items())
-        lines.append(f"{name}: average of {count} tasks: {mean:.4g} ({own})".removeprefix(": "))
+        own = ", ".join(f"{task} {metrics[task]} {each:.4g}%" for task, each in means.items())
+        lines.append(f"{name}: average of {count} tasks: {mean:.4g}% ({own})".removeprefix(": "))
     return lines
 
 
@@ -257,6 +262,16 @@ def _status(job: dict[str, Any]) -> str:
     return "ok" if not code else "stopped" if code in STOPPED else f"failed ({code})"
 
 
+def _spell_score(job: dict[str, Any], key: str) -> str:
+    return f"{job['metrics'][key]:.4g}{find_unit(job, key)}"
+
+
+def find_unit(job: dict[str, Any], key: str) -> str:
+    """`%` of a metric from 0 to 100, else ""."""
+    percent = (read_result(Path(job["dir"])) or {}).get("percent") or ()
+    return "%" if key.removeprefix("valid/") in percent else ""
+
+
 def _pair(text: str) -> tuple[str, str]:
     return _key(text), text.partition("=")[2]
 
@@ -265,9 +280,10 @@ def _key(text: str) -> str:
     return text.partition("=")[0].lstrip("+~")
 
 
-def _spread(values: Sequence[float]) -> str:
+def _spread(jobs: Sequence[dict[str, Any]], key: str) -> str:
+    values = [job["metrics"][key] for job in jobs]
     return (
-        f"{statistics.mean(values):.4g} ± {statistics.stdev(values):.2g}"
+        f"{statistics.mean(values):.4g} ± {statistics.stdev(values):.2g}{find_unit(jobs[0], key)}"
         if len(values) > 1
         else "-"
     )

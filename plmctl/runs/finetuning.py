@@ -30,7 +30,7 @@ from plmctl.runs.resolve import resolve_finetuning
 from plmctl.runs.rewritten import replace_targets
 from plmctl.runs.session import After, Session, run_session
 from plmctl.runs.side_tasks import open_side_tasks
-from plmctl.runs.side_training import conclude_sides, score_sides
+from plmctl.runs.side_training import conclude_sides, is_percent, list_percent, score_sides
 from plmctl.runs.task_fit import fit_task
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
@@ -147,6 +147,7 @@ def execute(plan: FinetuningPlan, session: Session) -> Result:
     """Train what is planned, and conclude it."""
     train, tokenizer, kept = session.spec.train, plan.tokenizer, plan.kept
     best, largest = plan.metric
+    session.log.is_percent = lambda metric: is_percent(metric, plan.task, plan.sides)
     if session.world.main:
         keep_trained(session.folder, plan.data["train"].examples)
     stable = bool(train.least_steps)
@@ -252,6 +253,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, plan.sides)
     record |= {name: value for name, value in {**optional, "beside": beside}.items() if value}
+    record["percent"] = list_percent(task, metrics, beside, plan.sides)
     write_json(session.folder / "result.json", record)
     _write_baselines(session.folder, baselines)
     given = session.spec.provenance
@@ -262,7 +264,8 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         extra: dict[str, Any] = {"footprint": taken, **told}
         extra |= {"predictions": str(folder)} if metrics else {}
         extra |= {"beside": beside} if beside and as_json else places
-        ScoreTable(title, metrics, extra, intervals, examples).show(as_json=as_json)
+        table = ScoreTable(title, metrics, extra, intervals, examples, task.is_percent)
+        table.show(as_json=as_json)
     return best
 
 

@@ -24,6 +24,8 @@ from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.device.precision import Precision, choose
 from plmctl.use.predict import predict
 
+Scores = Mapping[str, Mapping[str, float]]
+
 
 @dataclass(frozen=True)
 class SideData:
@@ -112,6 +114,30 @@ def mix_losses(objective: Objective, sides: Sequence[SideData]) -> Objective:
     return Mix(entries)
 
 
+def is_percent(metric: str, task: Task, sides: Sequence[SideData]) -> bool:
+    """Whether a metric of a run is from 0 to 100. One of a side task has its name before it."""
+    owner, _, name = metric.partition("/")
+    own = next((each.side.task for each in sides if each.side.name == owner), None)
+    return own.is_percent(name) if own else task.is_percent(metric)
+
+
+def list_percent(
+    task: Task, metrics: Scores, beside: Mapping[str, Mapping[str, Any]], sides: Sequence[SideData]
+) -> list[str]:
+    """The metrics of `is_percent`.
+
+    Args:
+        task: The run's own task.
+        metrics: {split: {metric of that task: value}}.
+        beside: The scores of the side tasks, by `conclude_sides`.
+        sides: The side tasks.
+    """
+    names = dict.fromkeys(name for own in metrics.values() for name in own)
+    for side, found in beside.items():
+        names |= dict.fromkeys(f"{side}/{n}" for own in found["metrics"].values() for n in own)
+    return [name for name in names if is_percent(name, task, sides)]
+
+
 def score_sides(model: Model, sides: Sequence[SideData], precision: Precision) -> dict[str, float]:
     """{"<task>/<metric>": its value on dev} of every side task that has a dev split."""
     scores: dict[str, float] = {}
@@ -143,7 +169,8 @@ def conclude_sides(
             write_predictions(session.folder / "predictions", f"{side.name}.{name}", predictions)
         found[side.name] = {"task": side.task.name, "metrics": metrics}
         first = side.task.metrics[0]
-        said = [f"{first} {own[first]:.4f} on {name}" for name, own in metrics.items() if own]
+        unit = "%" if side.task.is_percent(first) else ""
+        said = [f"{first} {own[first]:.4f}{unit} on {n}" for n, own in metrics.items() if own]
         lines[f"beside {side.name}"] = ", ".join(said) or "no dev split"
     if sides:
         folders = save_side_tasks(session.spec, model, session.prepared, session.folder)

@@ -63,6 +63,7 @@ class Coqa(Squad):
         heads=frozenset({"span", "kind"}),
         typed=TYPED,
     )
+    percent = frozenset(coqa_score.MEASURES)
     Settings = ConversationSettings
 
     def __init__(self, **settings: Any) -> None:

@@ -80,6 +80,7 @@ class Extractive(Task):
         typed="documents that you type, one a line",
     )
 
+    percent = frozenset(rouge.METRICS)
     Settings = ExtractiveSettings
 
     def __init__(self, **settings: Any) -> None:

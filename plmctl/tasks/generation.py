@@ -141,6 +141,7 @@ class Generation(Task):
     facts = TaskFacts(outputs=0, has_classes=False, writes=True)
     requires = ModelNeeds(reads_ids=True)
 
+    percent = frozenset(written.NAMES) - {"perplexity"}
     Settings: ClassVar[type[GenerationSettings]] = GenerationSettings
 
     def __init__(self, **settings: Any) -> None:

@@ -125,6 +125,7 @@ class Hotpot(Task):
 
     requires = ModelNeeds(new_tokens=NEW_TOKENS, reads_ids=True)
 
+    percent = frozenset(hotpot_score.NAMES)
     Settings = HotpotSettings
 
     def __init__(self, **settings: Any) -> None:

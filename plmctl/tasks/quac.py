@@ -55,6 +55,7 @@ class Quac(Squad):
         heads=frozenset(TERMS),
         typed=TYPED,
     )
+    percent = frozenset(quac_score.NAMES)
     Settings = ConversationSettings
 
     def __init__(self, **settings: Any) -> None:

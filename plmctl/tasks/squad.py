@@ -126,6 +126,7 @@ class Squad(Task):
         keyed=True,
     )
 
+    percent = squad_score.PERCENT
     Settings: ClassVar[type[SquadSettings]] = SquadSettings
     windows: int | None = None  # windows of a passage that are read, the first ones; None: all
 

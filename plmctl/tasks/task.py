@@ -89,11 +89,12 @@ class Task(Objective):
     Objective interface, `predict`, `score`. A task of four values (`TableTask`) has a reader, a
     `layout`, an `answer` and `scores`, which these methods ask; other tasks have methods of their
     own. `metrics` names what `score` returns, `lower` those of which a lower value is better, where
-    no `scores` state it. `Settings` is what the config says of a family: its constructor takes
-    these by name.
+    no `scores` state it; `percent` are metrics from 0 to 100. `Settings` is what the config says of
+    a family: its constructor takes these by name.
     """
 
     lower: frozenset[str] = frozenset()
+    percent: frozenset[str] = frozenset()
 
     fields: Mapping[str, Field] = {
         "values.example": Field("[n]", "int", "number of the example a fine-tuning row comes from"),
@@ -197,6 +198,13 @@ class Task(Objective):
         """The metrics of which a lower value is better."""
         stater = self if self.scores is None else self.scores
         return Directions(stater, self.metrics, bases=(Scores, Task))
+
+    def is_percent(self, metric: str) -> bool:
+        """Whether a metric, or its value on a slice (`f1/wikipedia`), is from 0 to 100 and not from
+        0 to 1.
+        """
+        stater = self if self.scores is None else self.scores
+        return not stater.percent.isdisjoint(metric.split("/"))
 
     @property
     def names(self) -> list[str]:

@@ -57,6 +57,7 @@ class TreeWriting(Generation):
     tokenizers may write lower case; surplus brackets are left out, not balanced by others.
     """
 
+    percent = frozenset()
     Settings = TreeWritingSettings
     facts = replace(
         Generation.facts, typed="sentences that you type, one a line, with spaces between words"

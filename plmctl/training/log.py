@@ -75,6 +75,7 @@ class Log:
         self._board: Any = None
         self._display: Any = None
         self.valid = "valid"  # the name of an evaluation on held-out text
+        self.is_percent: Callable[[str], bool] = lambda metric: False  # from 0 to 100
 
     def __enter__(self) -> Log:
         self._start_trackers()  # before the bar: a library may ask who is there
@@ -103,7 +104,9 @@ class Log:
             _draw(self._board, record)
         self._track(record)
         if not self.quiet:
-            line = format_line(record, share=share, eta=eta, valid=self.valid)
+            line = format_line(
+                record, share=share, eta=eta, valid=self.valid, is_percent=self.is_percent
+            )
             if self._display is not None and share is not None:
                 self._display.show(share, line)
             else:
@@ -217,6 +220,7 @@ def format_line(
     share: float | None = None,
     eta: float | None = None,
     valid: str = "valid",
+    is_percent: Callable[[str], bool] = lambda metric: False,
 ) -> str:
     """`step 200 12%  mlm 5.31 (18.2%)  nsp 0.69 (53%)  grad 1.2  lr 0.001  12.3k tok/s  mfu 41%
     wait 0%  3:20 left`.
@@ -241,7 +245,9 @@ def format_line(
         accuracy = numbers.get(f"acc/{term}") if kind == "loss" else None
         alone = sum(other.startswith(f"{kind}/") for other in numbers) < 2
         words.append(
-            _word(name, value, alone=alone) + ("" if accuracy is None else f" ({accuracy:.1%})")
+            _word(name, value, alone=alone)
+            + ("%" if is_percent(name) else "")
+            + ("" if accuracy is None else f" ({accuracy:.1%})")
         )
     return "  ".join(words + ([] if eta is None else [f"{clock(eta)} left"]))
 

@@ -55,7 +55,8 @@ class AnsweredSplit:
             about = {key: Told(line) for key, line in lines.items()}
             intervals = {self.name: find_intervals(task, self.predictions, seed=seed)}
         title, said = f"{task.name}: {self.name}", {**extra, **about, **self.remarks}
-        return ScoreTable(title, scores, said, intervals, {self.name: len(self.predictions)})
+        counts = {self.name: len(self.predictions)}
+        return ScoreTable(title, scores, said, intervals, counts, task.is_percent)
 
 
 def answer_examples(

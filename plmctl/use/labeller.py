@@ -209,7 +209,8 @@ class EnsembleLabeller:
         how = "votes" if self.votes else "mean"
         scores[f"{how} of {len(self.members)}"] = self.task.score(joined)
         facts = keep_said({"decision": Told(said)})
-        return joined, ScoreTable(f"{self.task.name}: {name}", scores, facts)
+        title = f"{self.task.name}: {name}"
+        return joined, ScoreTable(title, scores, facts, is_percent=self.task.is_percent)
 
     def _ask(self, name: str, examples: list[Example]) -> tuple[list[Predictions], Rows]:
         """(the answers of each member, the rows of the first)."""

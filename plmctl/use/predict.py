@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
 from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import Intervals
+from plmctl.tasks.scores.metrics import spell_metric
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision
 
@@ -87,7 +88,8 @@ class ScoreTable:
     """Scores {split or other row: {metric: value}}, and remarks by their topic; sentences are
     `Told`.
 
-    `examples`: of how many examples the intervals of a split are.
+    `examples`: of how many examples the intervals of a split are. `is_percent`: whether a metric is
+    from 0 to 100.
     """
 
     title: str
@@ -95,6 +97,7 @@ class ScoreTable:
     extra: Mapping[str, Any]
     intervals: Mapping[str, Intervals] = field(default_factory=dict)
     examples: Mapping[str, int] = field(default_factory=dict)
+    is_percent: Callable[[str], bool] = lambda metric: False
 
     def show(self, *, as_json: bool, aside: bool = False) -> None:
         """One column a split on a terminal, with one of intervals behind it where there are some;
@@ -107,8 +110,8 @@ class ScoreTable:
             tell(json.dumps(self.to_json()), file=stream)
             return
         if self.metrics:
-            names = dict.fromkeys(name for column in self.metrics.values() for name in column)
-            shown = [SHOWN.get(name, name) for name in names]
+            names = self.names
+            shown = [spell_metric(SHOWN.get(name, name), self.percent) for name in names]
             columns: dict[str, list[str]] = {"metric": shown}
             for split, of in self.metrics.items():
                 columns[split] = [_spell(of.get(name)) for name in names]
@@ -123,8 +126,21 @@ class ScoreTable:
     def to_json(self) -> dict[str, Any]:
         """The output of `--json`, its floats rounded."""
         known = round_floats(self.known_intervals)
-        more = {"intervals": known, "examples": dict(self.examples)} if known else {}
+        more: dict[str, Any] = (
+            {"intervals": known, "examples": dict(self.examples)} if known else {}
+        )
+        more |= {"percent": self.percent} if self.percent else {}
         return {**tell_numbers(self.extra), "metrics": round_floats(self.metrics), **more}
+
+    @property
+    def names(self) -> list[str]:
+        """The metrics, each once."""
+        return [*dict.fromkeys(name for column in self.metrics.values() for name in column)]
+
+    @property
+    def percent(self) -> list[str]:
+        """The metrics from 0 to 100; others are from 0 to 1."""
+        return [*filter(self.is_percent, self.names)]
 
     def flatten(self) -> dict[str, float]:
         """{split/metric: score} of the scores that could be computed, for the table of a sweep."""

@@ -225,6 +225,9 @@ def test_line_of_a_record():
         "valid/bits_per_byte/mlm": 2.3456,
     }
     assert format_line(valid) == "step 20  valid  mlm 4.600 (20.0%)  bits/byte 2.35"
+    answers = {"step": 20, "valid/f1": 0.992, "valid/accuracy": 0.5}  # f1 from 0 to 100
+    line = format_line(answers, is_percent={"f1"}.__contains__)
+    assert line == "step 20  valid  f1 0.992%  accuracy 0.5"
     both = {"step": 20, "valid/bits_per_byte/forward": 2.3456, "valid/bits_per_byte/backward": 2.5}
     assert format_line(both) == "step 20  valid  bits/byte forward 2.35  bits/byte backward 2.5"
     assert (

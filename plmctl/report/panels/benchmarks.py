@@ -8,6 +8,7 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from plmctl.report.charts import Level, draw_levels, draw_lines
 from plmctl.report.page import Block, Chart, Paragraph, TableBlock
@@ -42,14 +43,17 @@ class Benchmark:
         """The tasks that are averaged."""
         return [task for task in self.people if task not in self.left_out]
 
-    def read_scores(
-        self, metrics: Mapping[str, Mapping[str, float]], task: str
-    ) -> dict[str, float]:
+    def read_scores(self, result: Mapping[str, Any], task: str) -> dict[str, float]:
         """The scores of `task` on its dev split in percent, with those of a mismatched one."""
+        metrics, percent = result["metrics"], result.get("percent") or ()
         other = (metrics.get("dev_mismatched") or {}).get("accuracy")
         found = dict(metrics.get("dev") or {})
         found |= {} if other is None else {MISMATCHED: other}
-        return {name: 100 * value for name, value in found.items() if name in self.people[task]}
+        return {
+            name: value if name in percent else 100 * value
+            for name, value in found.items()
+            if name in self.people[task]
+        }
 
     def score(self, task: str, values: Mapping[str, float]) -> float | None:
         """The mean of the task's metrics; None if one is missing."""
@@ -180,7 +184,7 @@ def follow_pretraining(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> Fol
     for run in runs:
         match = _STEP.fullmatch(str(run.log.config.get("checkpoint") or ""))
         if match and run.result and run.task in benchmark.people:
-            values = benchmark.read_scores(run.result["metrics"], run.task)
+            values = benchmark.read_scores(run.result, run.task)
             if (score := benchmark.score(run.task, values)) is not None:
                 steps = found.setdefault(match[1], {}).setdefault(run.task, {})
                 steps.setdefault(int(match[2]), []).append(score)
@@ -224,7 +228,7 @@ def group_runs(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> Groups:
         if run.result and run.task in benchmark.people:
             start = str(run.log.config.get("checkpoint") or "from scratch")
             by_start.setdefault(start, {}).setdefault(run.task, []).append(
-                benchmark.read_scores(run.result["metrics"], run.task)
+                benchmark.read_scores(run.result, run.task)
             )
     return {
         start: {task: _means(each) for task, each in tasks.items()}

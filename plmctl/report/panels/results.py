@@ -103,15 +103,15 @@ def _rank_scores(runs: Sequence[ReportedRun]) -> list[_Ranking]:
     for run in runs:
         if (split := _split(run)) and (metric := _metric(run)) in _scores(run, split):
             larger = _is_larger_better(run, metric)
-            own = levels.setdefault((run.task, metric, split, larger), {})
+            own = levels.setdefault((run.task, run.spell(metric), split, larger), {})
             value = _scores(run, split)[metric]
             own[run.name] = Level(run.name, value, _interval(run, split, metric))
             for name, scores in run.baselines.get(split, {}).items():
                 if metric in scores:
                     own[f"without {name}"] = Level(name, scores[metric], series=1)
     return [
-        _Ranking(f"result-{number}", f"{task}, {split}", metric, larger, [*own.values()])
-        for number, ((task, metric, split, larger), own) in enumerate(levels.items())
+        _Ranking(f"result-{number}", f"{task}, {split}", unit, larger, [*own.values()])
+        for number, ((task, unit, split, larger), own) in enumerate(levels.items())
     ]
 
 
@@ -177,13 +177,15 @@ def _judge(run: ReportedRun) -> list[str]:
         low, high = map(format_number, ends)
         count = ((run.result or {}).get("examples") or {}).get(split)
         of = f", of {counted(count, 'example')}{spell_within(run.result, split)}" if count else ""
-        lines.append(f"{metric} {format_number(value)}, 95% interval {low} to {high}{of}. {SEED}")
+        lines.append(
+            f"{run.spell(metric)} {format_number(value)}, 95% interval {low} to {high}{of}. {SEED}"
+        )
         if (best := _find_best(run, split, metric)) and not _unbeaten(run):
             name, reached = best
             text = REACHED if ends[0] <= reached <= ends[1] else SURE
             lines.append(text.format(name=name, value=reached))
     elif (run.result or {}).get("intervals"):
-        lines.append(NO_INTERVAL.format(metric=metric, value=format_number(value)))
+        lines.append(NO_INTERVAL.format(metric=run.spell(metric), value=format_number(value)))
     return lines
 
 

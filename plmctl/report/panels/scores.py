@@ -16,10 +16,12 @@ def panel(subject: Subject) -> list[Block]:
     """A row for each metric, a column for each run."""
     runs = [run for run in subject.runs if run.result]
     values: dict[tuple[str, str, str], dict[str, float]] = {}
+    spelled: dict[tuple[str, str], str] = {}  # metrics with their units
     for run in runs:
         for split, scores in (run.result or {})["metrics"].items():
             for metric, value in scores.items():
                 values.setdefault((run.task, split, metric), {})[run.name] = value
+                spelled[run.task, metric] = run.spell(metric)
     if not values:
         return []
     simple: dict[tuple[str, str, str, str], dict[str, float]] = {}
@@ -30,7 +32,8 @@ def panel(subject: Subject) -> list[Block]:
                     simple.setdefault((run.task, split, name, metric), {})[run.name] = value
     rows = [
         [
-            *names,
+            *names[:2],
+            spelled[names[0], names[2]],
             *(format_number(of.get(run.name)) + _find_interval(run, *names[1:]) for run in runs),
         ]
         for names, of in values.items()

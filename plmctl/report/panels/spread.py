@@ -63,7 +63,7 @@ def collect_scores(runs: Sequence[ReportedRun]) -> Spread:
             varied = [word for word in (run.group or "").split() if "=" in word]
             others = [word for word in varied if not word.startswith("train.share=")]
             start = " ".join([str(run.log.config.get("checkpoint") or "from scratch"), *others])
-            own = found.setdefault((run.task, metric, start), {})
+            own = found.setdefault((run.task, run.spell(metric), start), {})
             own.setdefault(share, []).append(score)
     return {
         key: dict(sorted(shares.items()))

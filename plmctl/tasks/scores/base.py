@@ -40,12 +40,13 @@ def score_slices(
 class Scores(ABC):
     """Computes metrics of predictions, so that saved predictions give the same digits again.
     `known` are the names of its metrics, `default` those of a config without any, `lower` those of
-    which a lower value is better.
+    which a lower value is better. Metrics of `percent` are from 0 to 100, others from 0 to 1.
     """
 
     known: Sequence[str] = ()
     default: Sequence[str] = ()
     lower: frozenset[str] = frozenset()
+    percent: frozenset[str] = frozenset()
 
     def check(self, names: Sequence[str] | None, *, fix: str = "") -> list[str]:
         """`names`, or those by default; ConfigError for an unknown metric, with this fix."""

@@ -31,6 +31,11 @@ def is_larger_better(metric: str, lower: Collection[str] = ()) -> bool:
     return metric not in LOWER and metric not in lower
 
 
+def spell_metric(metric: str, percent: Collection[str]) -> str:
+    """`f1, %` of a metric from 0 to 100, one of `percent`; the name of any other."""
+    return f"{metric}, %" if metric in percent else metric
+
+
 def sounds_like_error(metric: str) -> bool:
     """Whether the name of a metric is that of an error or a loss, as `dev_rmse` is."""
     return _ERROR.search(metric.lower()) is not None

@@ -26,6 +26,9 @@ _CHINESE = re.compile(f"([{CJK}])")
 # the common part of two answers: words in any order, words and Chinese characters in any order, or
 # the longest common run of both
 Overlap = Literal["bag", "characters", "run"]
+PERCENT = frozenset(  # thresholds are not
+    f"{of}{name}" for of in ("", "HasAns_", "NoAns_", "best_") for name in ("f1", "exact")
+)
 
 
 class Comparison(NamedTuple):
