@@ -23,6 +23,7 @@ from plmctl.text.inputs import describe_skipped
 from plmctl.text.recipe import Recipe
 from plmctl.text.segment import Segmenter
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.unknown import count_unknown_characters
 from plmctl.text.vocab import Vocab
 
 # characters of raw text that are tokenized to see how a tokenizer and a format fit
@@ -101,7 +102,9 @@ def check_sample(
         tokenizing.tokenize(job, place)
         train, valid, tokenizer = _open_tokens(place)
         counts, rows = tokens.count(train, tokenizer), make_format(tokenizer.vocab)
-        return [*check_fit(train, valid, counts, tokenizer), tokens.cut(train, rows)]
+        texts = (paragraph for document in sample for paragraph in document.paragraphs)
+        unknown = count_unknown_characters(tokenizer, texts)
+        return [*check_fit(train, valid, counts, tokenizer, unknown), tokens.cut(train, rows)]
 
 
 def _open_tokens(folder: str | Path) -> tuple[Shards, Shards, Tokenizer]:

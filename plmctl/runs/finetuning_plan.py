@@ -227,7 +227,7 @@ def _describe_unknown(task: Task, tokenizer: Tokenizer, split: Split) -> str:
     share = inference.unknown(split.rows, tokenizer.vocab)
     found = (text for each in split.examples for text in task.texts(each)) if share else ()
     texts = (text for text in found if isinstance(text, str))  # turns of CoQA have numbers, too
-    return unknown.describe_unknown(share, unknown.name_unknown_form(tokenizer, texts))
+    return unknown.describe_unknown(share, unknown.count_unknown_characters(tokenizer, texts))
 
 
 def _describe_data(

@@ -203,8 +203,8 @@ def write(
         "model_input_names": ["input_ids", *typed, "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
-    if kind == "wordpiece" and exported.spec["normalizer"]:
-        rules = exported.spec["normalizer"]
+    rules = exported.spec["normalizer"] or {}
+    if rules.get("type") == "BertNormalizer":
         config["do_lower_case"] = rules["lowercase"]
         config["tokenize_chinese_chars"] = rules["handle_chinese_chars"]
         if rules["strip_accents"] is not None:

@@ -69,7 +69,7 @@ class Recipe:
         """The settings that decide the result, for the manifest. A setting that came later is there
         only if it is set, so that old caches stay valid.
         """
-        optional = ("sentinels", "unused", "specials", "segment", "strip_accents")
+        optional = ("sentinels", "unused", "specials", "segment", "strip_accents", "normalize")
         named = {key: value for key, value in asdict(self).items() if key != "path"}
         return {
             "kind": self.kind,

@@ -27,7 +27,7 @@ from plmctl.text.rust import Rust, finish
 from plmctl.text.segmented import SegmentedBackend, space_words
 from plmctl.text.sentence_piece import SentencePiece
 from plmctl.text.trial import remember
-from plmctl.text.words import Word
+from plmctl.text.words import Word, chain_rules
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,8 @@ class WordPiece(Recipe):
     lowercase: bool = True
     # take the marks off letters (é becomes e); None: where `lowercase`, as BERT does
     strip_accents: bool | None = None
+    # nfkc: １２ is read as 12; None: as written, as BERT
+    normalize: Literal["nfkc"] | None = None
     character_coverage: float = 0.9995
     min_frequency: int = 2
     # pieces of Chinese words; None: Chinese characters alone
@@ -131,11 +133,12 @@ class WordPiece(Recipe):
         tokenizer = tokenizers.Tokenizer(
             models.WordPiece(unk_token=special.unk, max_input_chars_per_word=100)
         )
-        tokenizer.normalizer = normalizers.BertNormalizer(
+        rules = normalizers.BertNormalizer(
             lowercase=self.lowercase,
             strip_accents=self.strip_accents,
             handle_chinese_chars=self.segment is None,
         )
+        tokenizer.normalizer = chain_rules(self.normalize, [rules])
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         words = Counter[str]()
         for spaced, count in Counter(word for text in texts for word in text.split()).items():

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmctl.core.errors import DataError
-from plmctl.text.hanzi import count_forms, find_form
+from plmctl.core.errors import DataError, list_some
+from plmctl.text.hanzi import count_forms
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
     from plmctl.text.tokenizer import Tokenizer
 
 KNOWING = "checkpoint=RUN # a run whose tokenizer knows this text"  # the fix for new texts
+LISTED = 10  # characters that a message names
 MOST = 0.5  # a text with a larger unknown share is refused
 
 
@@ -49,7 +50,19 @@ def _find_id(vocab: Vocab) -> int | None:
 
 def count_unknown_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
     """How often each word between spaces stands in the texts of which a part is unknown."""
-    words = Counter(word for text in texts for word in text.split())
+    return _keep_unknown(tokenizer, Counter(word for text in texts for word in text.split()))
+
+
+def count_unknown_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
+    """How often each character stands in the texts that is unknown by itself."""
+    found = Counter[str]()
+    for text in texts:
+        found.update(text)
+    seen = Counter({character: times for character, times in found.items() if character.split()})
+    return _keep_unknown(tokenizer, seen)
+
+
+def _keep_unknown(tokenizer: Tokenizer, words: Counter[str]) -> Counter[str]:
     if (unk := _find_id(tokenizer.vocab)) is None:
         return Counter()
     ids, lengths = tokenizer.encode_flat(words)
@@ -60,27 +73,24 @@ def count_unknown_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[s
     return Counter({word: times for (word, times), is_lost in pairs if is_lost})
 
 
-def name_unknown_form(tokenizer: Tokenizer, texts: Iterable[str]) -> str:
-    """The form of most unknown characters of a Chinese text, simplified or traditional; "" if
-    neither is.
-    """
-    spaced = (" ".join(character for character in text if find_form(character)) for text in texts)
-    forms = count_forms(count_unknown_words(tokenizer, spaced)).most_common(1)
-    return forms[0][0] if forms else ""
+def list_characters(characters: Counter[str]) -> str:
+    """The most frequent characters with their numbers, as in `😀 12, １ 8 and 5 more`."""
+    return list_some([f"{each} {times:,}" for each, times in characters.most_common()], LISTED)
 
 
-def describe_unknown(share: float, form: str = "") -> str:
+def describe_unknown(share: float, characters: Counter[str] | None = None) -> str:
     """The share in words, or "" if it is 0.
 
     Args:
         share: The share of unknown tokens.
-        form: The form of Chinese of the unknown characters.
+        characters: The unknown characters and how often they occur, where they are known.
     """
     if not share:
         return ""
-    return f"{share:.1%} of the tokens are unknown" + (
-        f", such as {form} characters" if form else ""
-    )
+    forms = count_forms(characters or {}).most_common(1)
+    form = f", such as {forms[0][0]} characters" if forms and forms[0][0] else ""
+    listed = f": {list_characters(characters)}" if characters else ""
+    return f"{share:.1%} of the tokens are unknown{form}{listed}"
 
 
 def refuse_unknown(

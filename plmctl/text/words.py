@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
@@ -18,6 +19,13 @@ from plmctl.text.rust import Rust, finish
 from plmctl.text.sentences import CJK
 
 
+def chain_rules(normalize: Literal["nfkc"] | None, rules: list[Any]) -> Any:
+    """The normalizers of a tokenizer, with NFKC first if it is set; None for no rule."""
+    first = [] if normalize is None else [normalizers.NFKC()]
+    every = [*first, *rules]
+    return normalizers.Sequence(every) if len(every) > 1 else next(iter(every), None)
+
+
 @part_of("tokenizer")
 @dataclass(frozen=True)
 class Word(Recipe):
@@ -29,6 +37,8 @@ class Word(Recipe):
     is_bound = True
     _: KW_ONLY
     lowercase: bool = False
+    # nfkc: １２ is read as 12; None: as written
+    normalize: Literal["nfkc"] | None = None
     # marks and Chinese characters are words by themselves; false: words end at spaces only
     punctuation: bool = True
     min_frequency: int = 1
@@ -36,7 +46,8 @@ class Word(Recipe):
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
         special = self.special()
         tokenizer = tokenizers.Tokenizer(models.WordLevel({}, unk_token=special.unk))
-        tokenizer.normalizer = normalizers.Lowercase() if self.lowercase else None
+        lower = [normalizers.Lowercase()] if self.lowercase else []
+        tokenizer.normalizer = chain_rules(self.normalize, lower)
         alone = pre_tokenizers.Split(tokenizers.Regex(rf"[^\w\s{JOINERS}]|[{CJK}]"), "isolated")
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.WhitespaceSplit(), *([alone] if self.punctuation else [])]

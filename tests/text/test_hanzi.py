@@ -5,13 +5,15 @@ knows one of them.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from plmctl.data.check.characters import CharacterCounts, judge_forms
 from plmctl.text.hanzi import count_forms, find_form
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.unknown import describe_unknown, name_unknown_form
+from plmctl.text.unknown import count_unknown_characters, describe_unknown
 
 SIMPLIFIED, TRADITIONAL = "我们在北京学习汉语，问题很难。", "我們在北京學習漢語，問題很難。"
 
@@ -50,9 +52,31 @@ def test_other_scripts_have_no_forms() -> None:
     assert judge_forms(Counter("日本語を学ぶのはとても楽しいです")) == []
 
 
-def test_unknown_characters_are_named_by_their_form() -> None:
+def test_unknown_characters_are_named() -> None:
     tokenizer = Tokenizer.train([SIMPLIFIED], kind="char", vocab_size=64)
-    assert name_unknown_form(tokenizer, [TRADITIONAL, SIMPLIFIED]) == "traditional"
-    assert name_unknown_form(tokenizer, [SIMPLIFIED]) == ""
-    said = "6.0% of the tokens are unknown, such as traditional characters"
-    assert describe_unknown(0.06, "traditional") == said
+    texts = [TRADITIONAL, SIMPLIFIED]
+    found = count_unknown_characters(tokenizer, texts)
+    known = set(SIMPLIFIED)
+    assert found == Counter(each for text in texts for each in text if each not in known)
+    said = describe_unknown(0.06, found)
+    first, times = found.most_common(1)[0]
+    assert said.startswith("6.0% of the tokens are unknown, such as traditional characters: ")
+    assert f": {first} {times}, " in said
+    few = count_unknown_characters(tokenizer, ["😀😀 １😀１ Q"])
+    assert describe_unknown(0.5, few) == "50.0% of the tokens are unknown: 😀 3, １ 2, Q 1"
+    assert describe_unknown(0.0, few) == ""
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "word"])
+def test_full_width_letters_are_usual_ones(kind: str, tmp_path: Path) -> None:
+    how: Any = {"kind": kind, "vocab_size": 14, "lowercase": True}
+    texts = ["分 12 ab 12 ab 12 ab 分"]
+    plain, folded = (
+        Tokenizer.train(texts, **how, normalize=normalize) for normalize in (None, "nfkc")
+    )
+    wanted = plain.encode("分 12 ab")
+    assert plain.vocab.unk not in wanted
+    assert plain.vocab.unk in plain.encode("分 １２ ＡＢ")
+    assert folded.encode("分 １２ ＡＢ") == wanted
+    folded.save(tmp_path)
+    assert Tokenizer.load(tmp_path).encode("分 １２ ＡＢ") == wanted

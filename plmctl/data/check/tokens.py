@@ -25,6 +25,7 @@ from plmctl.data.survey import ignore_progress
 from plmctl.text.frequencies import count_tokens
 from plmctl.text.letters import ChangedLetters, has_unspaced
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.unknown import list_characters
 
 if TYPE_CHECKING:
     from plmctl.data.formats.base import Format
@@ -108,10 +109,14 @@ def count(train: Shards, tokenizer: Tokenizer) -> np.ndarray:
 
 
 def check_fit(
-    train: Shards, valid: Shards, counts: np.ndarray, tokenizer: Tokenizer
+    train: Shards,
+    valid: Shards,
+    counts: np.ndarray,
+    tokenizer: Tokenizer,
+    characters: Counter[str] | None = None,
 ) -> list[Finding]:
     """Findings on how the tokenizer fits the text: unknown tokens, size of tokens, unused
-    vocabulary, scripts, entropy.
+    vocabulary, scripts, entropy; `characters`: unknown ones of the text, as far as it is at hand.
     """
     vocab, total = tokenizer.vocab, max(1, int(counts.sum()))
     unknown = int(counts[vocab.unk]) / total if vocab.unk is not None else 0.0
@@ -129,18 +134,7 @@ def check_fit(
         else f"{per_word:.2f} tokens a word"
     )
     return [
-        judge(
-            "unknown tokens",
-            f"{format_percent(unknown)} of the tokens are unknown",
-            unknown,
-            look=0.001,
-            bad=0.02,
-            advice=(
-                "The tokenizer lacks characters of this text: train one on it, or raise"
-                " tokenizer.character_coverage."
-            ),
-            numbers={"share": unknown},
-        ),
+        _judge_unknown(unknown, characters or Counter()),
         judge(
             "size of a token",
             f"{size['bytes']:.2f} bytes, {size['characters']:.2f} characters; {per_unit}",
@@ -239,6 +233,23 @@ def _groups(shards: Shards) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray
             documents - documents[0],
         )
         first = last
+
+
+def _judge_unknown(share: float, characters: Counter[str]) -> Finding:
+    listed = f": {list_characters(characters)}" if characters else ""
+    return judge(
+        "unknown tokens",
+        f"{format_percent(share)} of the tokens are unknown{listed}",
+        share,
+        look=0.001,
+        bad=0.02,
+        advice=(
+            "The tokenizer lacks characters of this text: train one on it, or raise"
+            " tokenizer.character_coverage. Full-width letters and digits:"
+            " tokenizer.normalize=nfkc (wordpiece, word)."
+        ),
+        numbers={"share": share},
+    )
 
 
 def _characters(counts: np.ndarray, tokenizer: Tokenizer) -> Counter[str]:
