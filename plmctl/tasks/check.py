@@ -14,14 +14,19 @@ from plmctl.data.check import labels
 from plmctl.data.check.finding import Finding, Report, Verdict, judge
 from plmctl.data.check.labels import LabelledExample
 from plmctl.tasks import inference
+from plmctl.tasks.cleaned import can_clean
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.label_text import describe_names
+from plmctl.tasks.readers.merged_labels import propose_table
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.bundles import KNOWN
 from plmctl.tasks.splits import Splits, count_common_bundles, describe_bundles
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 
+# findings on rows that `plmctl data clean` leaves out
+DROPPED = {"broken rows", "duplicate examples", "contradictory labels", "empty texts"}
+MERGED = "then task.reader.merged_by=labels.csv"
 BATCH = 1024  # examples laid out at once
 WHOLE = (
     "The score does not say how new bundles are answered: put the rows into one file, of which"
@@ -83,7 +88,23 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
     report.findings.extend(
         Finding("header", "ok", line) for line in inference.describe_reading(task.splits.reader)
     )
+    report.findings.extend([*_propose_cleaning(task, report.findings, counts)])
     return report
+
+
+def _propose_cleaning(
+    task: Task, findings: Sequence[Finding], counts: Mapping[str, int]
+) -> Iterator[Finding]:
+    """The commands that mend a table with such findings."""
+    reader: Any = task.splits.reader
+    if not can_clean(task):
+        return
+    if hasattr(reader, "merged") and (table := propose_table(counts)):
+        found = "a table may say which labels count as one"
+        yield Finding("alike labels", "look", found, f"{table}  # {MERGED}")
+    if DROPPED & {each.name for each in findings if each.verdict != "ok"}:
+        found = "copies, contradictory labels, empty texts and broken rows can go"
+        yield Finding("cleaning", "look", found, "plmctl data clean shows them, by the same words.")
 
 
 def _judge_bundles(divided: Splits, splits: Mapping[str, Sequence[Example]]) -> Iterator[Finding]:

@@ -88,7 +88,7 @@ class OwnColumns:
         # the lines of the piece: a JSON file that is one value has no lines
         self.places: set[str] = set()
         if source != "-" and kind_of(file := Path(source)) in NAMED:
-            named = kind_of(file) not in TABLES or _has_names(file, first)
+            named = kind_of(file) not in TABLES or has_names(file, first)
             self.rows = _stream_columns(file, named, lambda place: place in self.places)
 
     def take(self, piece: Sequence[Example]) -> Iterator[Row]:
@@ -136,7 +136,7 @@ def describe_doubled(source: str | None, examples: Sequence[Example]) -> str:
     another one has the name; else "".
     """
     file = Path(source or "-")
-    if kind_of(file) not in TABLES or not _has_names(file, examples):
+    if kind_of(file) not in TABLES or not has_names(file, examples):
         return ""
     _, names = next(cells_of(file))
     pairs = zip(names, _tell_apart(names), strict=True)
@@ -239,10 +239,10 @@ def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
         return {}
     if kind_of(file) not in TABLES:
         return read_columns(file, {example.place for example in examples})
-    return read_columns(file, named=_has_names(file, examples))
+    return read_columns(file, named=has_names(file, examples))
 
 
-def _has_names(file: Path, examples: Sequence[Example]) -> bool:
+def has_names(file: Path, examples: Sequence[Example]) -> bool:
     """Whether the first line of a table is none of its examples."""
     first = next(f"{file}:{line}" for line, _ in cells_of(file))
     return all(example.place != first for example in examples)

@@ -135,17 +135,20 @@ class Splits:
 
     @cached_property
     def _parts(self) -> dict[str, list[Example]]:
+        return self.divide(self.reader.read(self.path, "train", self.columns))
+
+    def divide(self, train: Sequence[Example]) -> dict[str, list[Example]]:
+        """The parts of the training examples: train, dev and test."""
         how: Any = {"unit": self.unit, "labels": self.labels}
         test: list[Example] = []
         dev: list[Example] = []
-        train = self.reader.read(self.path, "train", self.columns)
         if self.tested_share:
             train, test = hold_out(train, self.tested_share, **how)
         if self.folds and self.held_share:
             train, dev = take_fold(train, self.fold, self.folds, unit=self.unit)
         elif self.held_share:
             train, dev = hold_out(train, self.held_share, **how)
-        return {"train": train, "dev": dev, "test": test}
+        return {"train": [*train], "dev": dev, "test": test}
 
     def read(self, split: str) -> list[Example]:
         """The examples of a split; ConfigError for a name that is no split, DataError where none

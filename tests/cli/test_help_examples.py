@@ -27,6 +27,7 @@ EXAMPLES = {
 NEEDS: dict[str, tuple[str, ...]] = {
     "tokenize": (),
     "data check": ("tokenize",),
+    "data clean": (),
     "data dedup": (),
     "data filter": (),
     "pretrain": (),
@@ -77,6 +78,7 @@ MAKES = {
     "data contexts": "rare-words/words.tsv",
     "data polarity": "by-vectors.jsonl",
     "data rarify": "rarified/tested/dev.tsv",
+    "data clean": "sst2-parts/dev.tsv",
     "data dedup": "different/00000.txt",
     "data filter": "filtered/samples.json",
     "tokenize": "tokens/manifest.json",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class LabelledExample(Protocol):
         ...
 
 
+Labelled = TypeVar("Labelled", bound=LabelledExample)
 Key = tuple[str, ...]  # the texts that make two examples copies
 Splits = Mapping[str, Sequence[LabelledExample]]
 # (tokens, tokens cut off) of each example
@@ -92,7 +93,7 @@ def check(
             file=path,
             fix="name the files: task.path=[<train>,<dev>,<test>]",
         )
-    keys = {name: [_key(example) for example in examples] for name, examples in splits.items()}
+    keys = {name: [find_key(example) for example in examples] for name, examples in splits.items()}
     lengths = LengthHistogram()
     lengths.add([_words(example) for example in train])
     findings = [
@@ -135,9 +136,9 @@ def _judge_texts(examples: Sequence[LabelledExample]) -> list[Finding]:
     return [*found, judge_markup(len(html), len(examples), (html or [""])[0], "examples", ".")]
 
 
-def _key(example: LabelledExample) -> Key:
+def find_key(example: LabelledExample) -> Key:
     """All that a model reads, without regard to case and white space."""
-    return tuple(normalize_spaces(text.lower()) for text in _texts(example))
+    return tuple(normalize_spaces(text.casefold()) for text in _texts(example))
 
 
 def _text(value: Any) -> str:
@@ -297,18 +298,25 @@ def _is_scale(labels: Counter[str]) -> bool:
         return False
 
 
+def group_copies(examples: Sequence[Labelled], keys: Sequence[Key]) -> list[list[Labelled]]:
+    """The examples of each key, in the order of their first ones."""
+    found: dict[Key, list[Labelled]] = defaultdict(list)
+    for key, example in zip(keys, examples, strict=True):
+        found[key].append(example)
+    return [*found.values()]
+
+
+def is_disputed(group: Sequence[LabelledExample]) -> bool:
+    """Whether equal texts have several labels, which differ by more than their spelling."""
+    return len({fold_name(repr(example.label)) for example in group}) > 1
+
+
 def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
     train = keys["train"]
-    repeated = len(train) - len(set(train))
-    by_content: dict[Key, list[LabelledExample]] = defaultdict(list)
-    for key, example in zip(train, splits["train"], strict=True):
-        by_content[key].append(example)
-    disputed = [
-        group
-        for group in by_content.values()
-        if len({fold_name(repr(example.label)) for example in group}) > 1
-    ]
-    disputed.sort(key=lambda group: not all(_key(group[0])))  # empty texts say less
+    groups = group_copies(splits["train"], train)
+    repeated = len(train) - len(groups)
+    disputed = [group for group in groups if is_disputed(group)]
+    disputed.sort(key=lambda group: not all(find_key(group[0])))  # empty texts say less
     examples = sum(map(len, disputed))
     shown = f": {_place(disputed[0][0])} and {_place(disputed[0][1])}" if disputed else ""
     empty = [example for key, example in zip(train, splits["train"], strict=True) if not all(key)]

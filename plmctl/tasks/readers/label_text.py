@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +40,26 @@ def is_absent(label: Any) -> bool:
     return label is None or (isinstance(label, float) and math.isnan(label))
 
 
+def group_alike(labels: Iterable[str]) -> list[list[str]]:
+    """Names that differ in their spelling alone, several in each group; the sign of a number is no
+    matter of spelling.
+    """
+    alike = defaultdict[str, list[str]](list)
+    for label in labels:
+        alike[label if _is_number(label) else fold_name(label)].append(label)
+    return [group for group in alike.values() if len(group) > 1]
+
+
 def describe_names(labels: Mapping[str, int]) -> list[str]:
     """Lines on names of labels that may be one label, or no label.
 
     Args:
         labels: {name: its number of examples}.
     """
-    alike = defaultdict[str, list[str]](list)
-    for label in labels:  # the sign of a number is no matter of spelling
-        alike[label if _is_number(label) else fold_name(label)].append(label)
     lines = []
-    for group in alike.values():
-        if len(group) > 1:
-            listed = " and ".join(f"'{name}' ({labels[name]:,})" for name in sorted(group))
-            lines.append(f"the labels {listed} differ in case, spaces, - or _ alone: are they one?")
+    for group in group_alike(labels):
+        listed = " and ".join(f"'{name}' ({labels[name]:,})" for name in sorted(group))
+        lines.append(f"the labels {listed} differ in case, spaces, - or _ alone: are they one?")
     absent = [f"'{name}' ({labels[name]:,})" for name in labels if name in _ABSENT]
     if absent:
         lines.append(f"the label {', '.join(absent)} may stand for one that is missing")

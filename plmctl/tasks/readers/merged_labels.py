@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,9 +12,23 @@ from pathlib import Path
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.terminal import counted
 from plmctl.tasks.readers import files
-from plmctl.tasks.readers.label_text import spell_label
+from plmctl.tasks.readers.label_text import group_alike, spell_label
 from plmctl.tasks.record import Example
-from plmctl.text.tabular import cells_of
+from plmctl.text.tabular import cells_of, spell_row
+
+
+def propose_table(labels: Mapping[str, int]) -> str:
+    """The command that writes a table by which labels of nearly the same name are the most frequent
+    of them; "" where no names are alike.
+
+    Args:
+        labels: {name: its number of examples}.
+    """
+    rows = []
+    for group in group_alike(labels):
+        new = max(group, key=lambda name: labels[name])
+        rows += [spell_row([old, new]) for old in group if old != new]
+    return f"printf '%s\\n' {shlex.join(rows)} > labels.csv" if rows else ""
 
 
 class MergedLabels:

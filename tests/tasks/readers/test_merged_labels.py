@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from plmctl.core.errors import DataError
+from plmctl.tasks.readers.merged_labels import MergedLabels, propose_table
 from plmctl.tasks.readers.tables import Table
 from tests.command import plmctl as command
 
@@ -81,3 +83,14 @@ def test_data_check_shows_the_merged_labels(folder: Path) -> None:
     assert "5 labels as 3" in shown
     counts = Counter(STARS[str(n % 5 + 1)] for n in range(60))
     assert all(f'"{name}": {number}' in shown for name, number in counts.items()), shown
+
+
+def test_a_table_of_alike_labels_is_proposed_as_a_command(tmp_path: Path) -> None:
+    """The most frequent spelling counts; the command writes what `merged_by` reads."""
+    labels = {"it's, ok": 1, "It's, OK": 5, "it's,-ok": 2, "other": 9, "-1": 3, "1": 3}
+    name, form, *rows = shlex.split(propose_table(labels).removesuffix(" > labels.csv"))
+    assert (name, form) == ("printf", r"%s\n")
+    file = tmp_path / "labels.csv"
+    file.write_text("".join(f"{row}\n" for row in rows))
+    assert MergedLabels(str(file)).table == dict.fromkeys(["it's, ok", "it's,-ok"], "It's, OK")
+    assert propose_table({"a": 1, "b": 2}) == ""

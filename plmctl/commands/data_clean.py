@@ -1,0 +1,111 @@
+"""`plmctl data clean`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from plmctl.config.asked import find_ids
+from plmctl.config.build import MISSING
+from plmctl.config.command import About, Command, Result
+from plmctl.config.schema import TaskUser
+from plmctl.config.spec import key_of
+from plmctl.core.errors import ConfigError
+from plmctl.core.spelling import spell_setting, spell_word
+
+if TYPE_CHECKING:
+    from plmctl.tasks.cleaned import CleanTable
+    from plmctl.tasks.record import Example
+    from plmctl.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Clean(TaskUser, Command):
+    """Write a labelled table without copies, contradictory labels, empty texts and empty labels.
+
+    PATH is the table. Without out= it only shows what would go. With task.dev_share= or
+    task.test_share= it writes files of train, dev and test.
+    """
+
+    about = About(
+        "data clean",
+        place=21,
+        examples=(
+            "plmctl data clean glue/SST-2/train.tsv task=sst2",
+            "plmctl data clean glue/SST-2/train.tsv task=sst2 task.dev_share=0.2 out=sst2-parts",
+        ),
+        bare="task.path",
+        metavar="PATH",
+        options="json print_config config_dir plugin",
+        slots="task",
+    )
+
+    task: Any = MISSING
+    out: str | None = None  # a new file, or a new folder for parts; null: nothing is written
+    # equal texts with several labels: drop all of them, or keep one with each label
+    contradictory: Literal["drop", "keep"] = "drop"
+    overwrite: bool = False  # replace an existing file
+
+    def perform(self) -> Result:
+        """Show the rows that go, and write the others."""
+        from plmctl.datasets.opening import build_task
+        from plmctl.tasks.cleaned import clean_table, divide_table
+
+        task = build_task(self.task, self.plugins, "the labelled table of which task?")
+        task.splits.name_columns(find_ids(self.provenance))
+        splits = task.splits
+        table = clean_table(task, keep_disputed=self.contradictory == "keep")
+        parts = divide_table(splits, table.kept)
+        if self.out is not None:
+            self._write(table, parts, self.out)
+        gone = {reason: [line for line, _ in rows] for reason, rows in table.dropped.items()}
+        sizes = {name: len(own) for name, own in parts.items()}
+        found = {"out": self.out, "kept": len(table.kept), "dropped": gone, "parts": sizes}
+        return self.report(found, self._describe(task, table, parts))
+
+    def _write(self, table: CleanTable, parts: dict[str, list[Example]], out: str) -> None:
+        from plmctl.storage.atomic import open_atomic, refuse_existing
+        from plmctl.storage.resumable import hash_file, new_folder, write_folder
+        from plmctl.text.tabular import kind_of
+
+        kind = kind_of(table.file)
+        if parts:
+            words = [word for word in self.provenance.overrides if key_of(word) != "out"]
+            job = {"made by": "plmctl data clean", "of": hash_file(table.file), "settings": words}
+            with write_folder(new_folder(out), job) as made:
+                for name, own in parts.items():
+                    made.write(f"{name}{kind}", table.spell(own))
+            return
+        file = Path(out).expanduser()
+        if file.suffix != kind:
+            fix = spell_setting("out", file.with_suffix(kind))
+            raise ConfigError("out", out, f"a {kind} file, as the table is one", fix=fix)
+        refuse_existing(file, self.overwrite)
+        with open_atomic(file, "wb") as stream:
+            stream.write(table.spell(table.kept).encode())
+
+    def _describe(
+        self, task: Task, table: CleanTable, parts: dict[str, list[Example]]
+    ) -> Iterator[str]:
+        from plmctl.tasks.cleaned import describe_part
+        from plmctl.tasks.inference import describe_reading
+
+        yield from table.describe()
+        yield from describe_reading(task.splits.reader)
+        named = parts or {"labels": [*table.kept]}
+        yield from (describe_part(name, own) for name, own in named.items())
+        if self.out is None:
+            yield "nothing is written: out=<a new file, or a folder for parts> writes the rest"
+            return
+        yield f"{self.out}: what stays"
+        own = [word for word in self.provenance.overrides if key_of(word).startswith("task")]
+        left = (
+            "task.path",
+            "task.reader.merged_by",
+            *(("task.dev", "task.test", "task.fold") if parts else ()),
+        )
+        kept = [each for each in own if not key_of(each).startswith(left)]
+        words = [spell_setting("task.path", self.out), *map(spell_word, kept)]
+        yield f"next: plmctl finetune {' '.join(words)} checkpoint=<a run>"

@@ -1,0 +1,248 @@
+"""A labelled table without copies, contradictory labels and empty texts, in the form of its
+file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.folding import fold_name
+from plmctl.core.spelling import spell_setting
+from plmctl.core.terminal import counted
+from plmctl.data.check.finding import shorten
+from plmctl.data.check.labels import find_key, group_copies, is_disputed
+from plmctl.tasks.predictions import has_names, spell_json
+from plmctl.tasks.readers import files
+from plmctl.tasks.readers.label_text import spell_label
+from plmctl.tasks.record import Example
+from plmctl.tasks.scores.bundles import count_bundles, spell_bundles
+from plmctl.tasks.splits import Splits
+from plmctl.tasks.task import Task
+from plmctl.text.inputs import open_unpacked
+from plmctl.text.tabular import (
+    CSV,
+    JSON,
+    MARK,
+    TSV,
+    cells_of,
+    kind_of,
+    objects_of,
+    sign_of,
+    spell_row,
+)
+
+TAB = "\t"
+KINDS = (CSV, TSV, *JSON)
+ANSWERS = ("class", "types", "number")  # tasks with one example a row
+PASSED, EMPTY, DISPUTED, COPIES = (
+    "rows passed over",
+    "empty texts",
+    "contradictory labels",
+    "copies, but for case",
+)
+SHOWN = 3  # rows of each reason
+
+
+@dataclass(frozen=True)
+class CleanTable:
+    """A table of examples, and which of them stay.
+
+    Args:
+        file: The table.
+        kept: The examples that stay, in the order of the table.
+        dropped: {reason: (line, the row in words) of each row that goes}.
+        why: The lines that were passed over, with the reason.
+        start: The text before the first row of an example: its mark and the names of the columns.
+        rows: {file:line: the row as it stands there}.
+    """
+
+    file: Path
+    kept: Sequence[Example]
+    dropped: Mapping[str, Sequence[tuple[int, str]]]
+    why: str
+    start: str
+    rows: Mapping[str, str]
+
+    def spell(self, examples: Sequence[Example]) -> str:
+        """The table with these rows alone."""
+        return self.start + "".join(self.rows[each.place] for each in examples)
+
+    def describe(self) -> list[str]:
+        """The rows that go, by reason, with some of them."""
+        gone = sum(map(len, self.dropped.values()))
+        left = len(self.kept)
+        lines = [f"{self.file}: {counted(left + gone, 'row')}, of which {left:,} stay"]
+        for reason, rows in self.dropped.items():
+            lines.append(f"  {reason}: {len(rows):,}")
+            shown = [f"line {line}: {said}" for line, said in rows[:SHOWN]]
+            lines += [f"    {each}" for each in ([self.why] if reason == PASSED else shown)]
+        return lines
+
+
+def clean_table(task: Task, *, keep_disputed: bool = False) -> CleanTable:
+    """Read the table of a task, and find the rows that stay.
+
+    Args:
+        task: A task with one example a row.
+        keep_disputed: Whether equal texts with several labels stay, once with each.
+
+    Raises:
+        ConfigError: The task has other files, or several.
+    """
+    file = _find_table(task)
+    reader: Any = task.splits.reader
+    reader.lenient = True  # broken rows are passed over, and counted
+    task.splits = task.splits.whole()
+    examples = task.read("train")
+    start, rows = _divide(file, examples, reader, task.columns.get("label"))
+    known = {example.place for example in examples}
+    passed = [place for place in rows if place not in known]
+    if len(passed) != reader.skipped.get(str(file), 0) or len(known) < len(examples):
+        raise ConfigError("task", task.name, "a task that reads each row as one example")
+    kept, dropped = choose_rows(examples, keep_disputed=keep_disputed)
+    broken = {PASSED: [(_line(place), rows[place].strip()) for place in passed]} if passed else {}
+    why = reader.why.get(str(file), "")
+    return CleanTable(file, kept, {**broken, **dropped}, why, start, rows)
+
+
+def can_clean(task: Task) -> bool:
+    """Whether the files of a task are tables with one labelled example a row."""
+    return task.facts.answer in ANSWERS and hasattr(task.splits.reader, "lenient")
+
+
+def choose_rows(
+    examples: Sequence[Example], *, keep_disputed: bool = False
+) -> tuple[list[Example], dict[str, list[tuple[int, str]]]]:
+    """(the examples that stay, {reason: (line, words) of each other one})."""
+    reasons: dict[str, tuple[str, str]] = {}  # {file:line: (reason, words on the row that stays)}
+    for group in group_copies(examples, list(map(find_key, examples))):
+        if not all(find_key(group[0])):
+            reasons |= {each.place: (EMPTY, "") for each in group}
+        elif is_disputed(group) and not keep_disputed:
+            reasons |= {each.place: (DISPUTED, "") for each in group}
+        else:
+            first = dict[str, Example]()
+            for each in group:
+                own = first.setdefault(fold_name(repr(each.label)), each)
+                if own is not each:
+                    reasons[each.place] = (COPIES, f", as line {_line(own.place)}")
+    dropped: dict[str, list[tuple[int, str]]] = {name: [] for name in (EMPTY, DISPUTED, COPIES)}
+    for each in examples:
+        if each.place in reasons:
+            reason, other = reasons[each.place]
+            text = shorten(" / ".join(map(str, each.fields.values())))
+            dropped[reason].append((_line(each.place), f"'{text}' ({_spell(each.label)}){other}"))
+    kept = [each for each in examples if each.place not in reasons]
+    return kept, {reason: rows for reason, rows in dropped.items() if rows}
+
+
+def divide_table(splits: Splits, examples: Sequence[Example]) -> dict[str, list[Example]]:
+    """The examples of train, dev and test, as a fine-tuning would hold them out; {} where no
+    setting wants parts.
+
+    Raises:
+        DataError: Nothing can be held out.
+    """
+    if not (splits.dev_share or splits.test_share or splits.folds):
+        return {}
+    parts = splits.divide(examples)
+    for name, share in splits.divided.items():
+        if not parts[name]:
+            what = f"no row of {name} is left by the share {share:.3g}: bundles stay together"
+            raise DataError(what, file=splits.path, fix="larger shares, or smaller bundles")
+    return {name: parts[name] for name in splits.divided}
+
+
+def describe_part(name: str, examples: Sequence[Example]) -> str:
+    """The rows of a part with their labels and bundles."""
+    labels = Counter(_spell(each.label) for each in examples)
+    shown = ", ".join(f"{label} {n:,}" for label, n in labels.most_common(8))
+    more = ", ..." if len(labels) > 8 else ""
+    of = spell_bundles(count_bundles([{"bundle": each.bundle} for each in examples]))
+    return f"  {name}: {counted(len(examples), 'row')}{of} ({shown}{more})"
+
+
+def _find_table(task: Task) -> Path:
+    """The file of a task; ConfigError where it has other ones, or several."""
+    path: Any = task.splits.path
+    if not can_clean(task):
+        allowed = "a task of rows with a label: classification, multilabel, regression"
+        raise ConfigError("task", task.name, allowed, fix="task=classification")
+    if path is not None and files.is_single(path):
+        file = Path(path).expanduser()
+        if kind_of(file) in KINDS:
+            return file
+    place = files.existing(path, "task.path") if isinstance(path, str) else None
+    inside = sorted(place.iterdir()) if place and place.is_dir() else []
+    table = next((file for file in inside if kind_of(file) in KINDS), "<a table>")
+    allowed = "one table: .csv, .tsv or .jsonl"
+    raise ConfigError("task.path", str(path), allowed, fix=spell_setting("task.path", table))
+
+
+def _divide(
+    file: Path, examples: Sequence[Example], reader: Any, label: Any
+) -> tuple[str, dict[str, str]]:
+    """(the text before the first row, {file:line: the row}), with labels as `merged_by` has them;
+    DataError for an open quote, which may hide rows.
+    """
+    with open_unpacked(file) as stream:
+        raw = stream.read()
+    lines = list(io.StringIO(raw.decode("utf-8-sig"), newline="\n"))
+    found: Any = list(objects_of(file) if kind_of(file) in JSON else cells_of(file))
+    starts = [number - 1 for number, _ in found]
+    ends = [*starts[1:], len(lines)]
+    texts = ["".join(lines[start:end]) for start, end in zip(starts, ends, strict=True)]
+    before = MARK if raw.startswith(MARK.encode()) else ""
+    before += "".join(lines[: starts[0]])
+    place = label
+    if kind_of(file) not in JSON and has_names(file, examples):
+        _, names = found.pop(0)
+        before += texts.pop(0)
+        place = names.index(label) if label in names else label
+    if merged := getattr(reader, "merged", None):
+        sign = sign_of(file) if kind_of(file) == CSV else TAB
+        spell = partial(_merge_cells, sign=sign) if kind_of(file) not in JSON else _merge_object
+        rows = zip(texts, found, strict=True)
+        texts = [spell(text, values, place, merged.table) for text, (_, values) in rows]
+    places = (f"{file}:{number}" for number, _ in found)
+    return before, dict(zip(places, texts, strict=True))
+
+
+def _merge_object(row: str, values: dict[str, Any], field: Any, table: Mapping[str, str]) -> str:
+    """A JSON object with its label as the table has it."""
+    field = field if field in values else "label"
+    old = spell_label(values.get(field))
+    end = row[len(row.rstrip("\r\n")) :]
+    return spell_json({**values, field: table[old]}) + end if old in table else row
+
+
+def _merge_cells(
+    row: str, values: Sequence[str], place: int, table: Mapping[str, str], *, sign: str
+) -> str:
+    """A row of cells with its label as the table has it; the others stay as they are."""
+    bare = row.rstrip("\r\n")
+    cells = bare.split(sign)
+    quoted = sign != TAB or len(cells) != len(values)
+    cells = next(csv.reader([bare], delimiter=sign)) if quoted else cells
+    old = values[place].strip() if place < len(values) else ""
+    if old not in table:
+        return row
+    cells[place] = table[old]
+    return (spell_row(cells, sign) if quoted else sign.join(cells)) + row[len(bare) :]
+
+
+def _line(place: str) -> int:
+    return int(place.rpartition(":")[2])
+
+
+def _spell(label: Any) -> str:
+    listed = ", ".join(map(str, label)) if isinstance(label, list | tuple) else str(label)
+    return listed or "no label"

@@ -1,0 +1,110 @@
+"""Labelled tables without what `data check` finds: the rows that stay, in the form of the table,
+and their parts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from plmctl.config.command import perform
+from plmctl.config.compose import compose
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.tasks.classification import Classification
+from plmctl.tasks.cleaned import clean_table
+from plmctl.tasks.readers.tables import Table
+
+COLUMNS = {"text": "Text", "label": "Art", "bundle": "Kunde"}
+ROWS = [
+    'K1;"Wo ist; das ""Paket""";Versand',
+    "K1;=Straße 5;Versand",
+    "K2;=STRASSE 5;versand ",  # a copy: the label differs in its spelling alone
+    "K2;Danke;Lob",
+    "K3;Danke;Rechnung",
+    "",
+    "K3; ;Lob",
+    "K4;Ohne Art;",
+    'K4;"Zwei\nZeilen";versand',
+]
+KEPT = [ROWS[0], ROWS[1], ROWS[8]]
+HEAD = "\ufeffKunde;Text;Art"
+
+
+def open_task(file: Path, *, columns: object = COLUMNS, **settings: object) -> Classification:
+    reader = Table(splits={"train": ["train.*"]}, **settings)
+    how = {"name": "t", "max_length": 9, "metrics": ["accuracy"], "path": str(file)}
+    return Classification(reader=reader, columns=columns, **how)
+
+
+def write(file: Path, rows: list[str], end: str = "\r\n") -> Path:
+    content = "".join(f"{row}{end}" for row in rows)
+    file.write_bytes(gzip.compress(content.encode()) if file.suffix == ".gz" else content.encode())
+    return file
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_rows_stay_byte_for_byte(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path / name, [HEAD, *ROWS])
+    table = clean_table(open_task(file))
+    assert table.spell(table.kept) == "".join(f"{row}\r\n" for row in [HEAD, *KEPT])
+    lines = {reason: [line for line, _ in rows] for reason, rows in table.dropped.items()}
+    assert lines == {
+        "rows passed over": [9],
+        "empty texts": [8],
+        "contradictory labels": [5, 6],
+        "copies, but for case": [4],
+    }
+    assert "    line 4: '=STRASSE 5' (versand), as line 3" in table.describe()
+    kept = clean_table(open_task(file), keep_disputed=True).kept
+    assert [each.label for each in kept] == ["Versand", "Versand", "Lob", "Rechnung", "versand"]
+
+
+def test_labels_of_a_table_are_merged_and_nothing_else_changes(tmp_path: Path) -> None:
+    merged = write(tmp_path / "merged.csv", ["versand,Versand"], "\n")
+    file = write(tmp_path / "t.csv", [HEAD, *ROWS])
+    table = clean_table(open_task(file, merged_by=str(merged)))
+    last = KEPT[-1].replace("versand", "Versand")
+    assert table.spell(table.kept) == "".join(f"{row}\r\n" for row in [HEAD, *KEPT[:2], last])
+    rows = ['b\tsay "hi\tversand\t=2', "c\td\tLob\t", 'a\t"x\ty"\tversand\t-1']
+    file = write(tmp_path / "t.tsv", rows, "\n")
+    task = open_task(file, columns={"text": 1, "label": -2}, merged_by=str(merged))
+    table = clean_table(task)  # no line has names; the quote in the first row is a letter
+    assert table.spell(table.kept) == "".join(f"{row}\n" for row in rows).replace("v", "V")
+    objects = [{"Text": "ä", "Art": "versand", "n": [1]}, {"Text": "b", "Art": "Lob"}]
+    lines = [json.dumps(each) for each in objects]
+    file = write(tmp_path / "t.jsonl", lines)
+    columns = {"text": "Text", "label": "Art"}
+    table = clean_table(open_task(file, columns=columns, merged_by=str(merged)))
+    first, second = table.spell(table.kept).split("\r\n")[:2]
+    assert (json.loads(first), second) == ({**objects[0], "Art": "Versand"}, lines[1])
+
+
+def test_an_open_quote_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "t.csv", ["Kunde,Text,Art", 'a,"open,x', "b,c,y", "d,e,z"])
+    with pytest.raises(DataError, match="quote"):
+        clean_table(open_task(file))
+
+
+def test_parts_are_files_and_the_command_shows_before_it_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"K{n % 40};text {n};{'Lob' if n % 3 else 'Versand'}" for n in range(200)]
+    file = write(tmp_path / "t.csv", [HEAD, *rows])
+    columns = [f"task.columns.{role}={name}" for role, name in COLUMNS.items()]
+    words = ["task=classification", f"task.path={file}", *columns]
+    assert perform(compose("clean", None, words)) == 0
+    assert "nothing is written" in capsys.readouterr().out
+    shares = ["task.dev_share=0.1", "task.test_share=0.2"]
+    assert perform(compose("clean", None, [*words, *shares, f"out={tmp_path / 'parts'}"])) == 0
+    read = {f.stem: f.read_bytes().decode() for f in (tmp_path / "parts").glob("*.csv")}
+    assert all(text.startswith(f"{HEAD}\r\n") for text in read.values())
+    parts = {name: text.splitlines()[1:] for name, text in read.items()}
+    assert sorted(row for own in parts.values() for row in own) == sorted(rows)
+    assert {name: len(own) for name, own in parts.items()} == {"train": 145, "dev": 15, "test": 40}
+    of = [{row.partition(";")[0] for row in own} for own in parts.values()]
+    assert sum(map(len, of)) == 40
+    with pytest.raises(ConfigError, match="out"):
+        perform(compose("clean", None, [*words, f"out={tmp_path / 'other.tsv'}"]))
