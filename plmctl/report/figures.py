@@ -22,6 +22,8 @@ _LETTER = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40">'
     '<text x="4" y="30" font-family="sans-serif" font-size="24">{}</text></svg>'
 )
+# letters in a line of LaTeX's article, in usual type, and in small ones by their commands
+LINE, SIZES = 64, {"footnotesize": 78, "scriptsize": 86}
 SCALE = 3.0  # pixels of a PNG for one of the picture
 _PLAIN = str.maketrans({"−": "-", ",": None})
 _OURS = re.compile(r"(figure|table)-\d+-.*\.(svg|png|pdf|csv|tex)")
@@ -123,9 +125,34 @@ def _split(head: str, cells: list[str]) -> Iterator[tuple[str, ...]]:
         yield f"{deviation or f'{mean}, sd'}{unit}", *(spread.strip() for _, _, spread in plain)
 
 
+def find_columns(table: TableBlock) -> tuple[str, list[str]]:
+    """(the columns of a `tabular`, such as "lr", the commands before it).
+
+    Columns of a table wrap if a page of text is narrower. Each has room for its longest word, and
+    a part of the rest.
+    """
+    cells = [*zip(table.head, *table.rows, strict=True)]
+    natural = [max(map(len, own)) for own in cells]
+    kinds = ["r" if number else "l" for number in find_numbers(table)]
+    if sum(natural) + 3 * len(cells) <= LINE:
+        return "".join(kinds), []
+    words = [max(len(word) for cell in own for word in re.split(r"[\s-]+", cell)) for own in cells]
+    least = sum(words) + 2 * len(cells)
+    size, line = next((each for each in SIZES.items() if least <= each[1]), [*SIZES.items()][-1])
+    room = line - least
+    wish = [whole - word for whole, word in zip(natural, words, strict=True)]
+    share = min(1.0, max(0, room) / max(1, sum(wish)))
+    sides = {"r": r"\raggedleft", "l": r"\raggedright"}
+    columns = "".join(
+        rf">{{{sides[kind]}\arraybackslash}}p{{{0.5 * (word + share * more):.2f}em}}"
+        for kind, word, more in zip(kinds, words, wish, strict=True)
+    )
+    return columns, [rf"\{size}\setlength{{\tabcolsep}}{{2pt}}"]
+
+
 def _format_latex(title: str, table: TableBlock) -> str:
-    columns = "".join("r" if number else "l" for number in find_numbers(table))
+    columns, before = find_columns(table)
     head, *body = [join_cells([*map(escape, row)]) for row in (table.head, *table.rows)]
     caption = escape(f"{title}. {table.note}" if table.note else title)
-    text = format_table(caption, columns, head, [r"\midrule", *body])
+    text = format_table(caption, columns, head, [r"\midrule", *body], before=before)
     return "\n".join([*list_needs(text, "plmctl report"), text])

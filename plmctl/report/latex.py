@@ -58,15 +58,21 @@ def _name(sign: str) -> str:
 def list_needs(text: str, command: str) -> list[str]:
     """Comments on the packages that a table needs, and which `command` wrote it."""
     other = any(sign.isalpha() and ord(sign) > LATIN for sign in text)
+    packages = "booktabs,array" if r"\arraybackslash" in text else "booktabs"
     letters = CHINESE if re.search(f"[{CJK}]", text) else OTHER
     return [
-        rf"% needs \usepackage{{booktabs}}; written by {command}",
+        rf"% needs \usepackage{{{packages}}}; written by {command}",
         *([letters] if other else []),
     ]
 
 
 def format_table(
-    caption: str, columns: str, head: str, body: Sequence[str], notes: Sequence[str] = ()
+    caption: str,
+    columns: str,
+    head: str,
+    body: Sequence[str],
+    notes: Sequence[str] = (),
+    before: Sequence[str] = (),
 ) -> str:
     """A `table` environment.
 
@@ -76,6 +82,7 @@ def format_table(
         head: The first line, as `join_cells` makes it.
         body: The lines below it.
         notes: Paragraphs below the table, as plain text.
+        before: Commands that change its look, such as the size of its letters.
     """
     below = [r"\par\smallskip", r"\begin{minipage}{\linewidth}\footnotesize"] if notes else []
     below += [rf"{escape(note)}\par" for note in notes] + [r"\end{minipage}"] * bool(notes)
@@ -83,6 +90,7 @@ def format_table(
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{caption}}}",
+        *before,
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         head,

@@ -101,14 +101,9 @@ def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
     head += [f"published, {unit}"] if unit is not None else []
     lines = []
     for row in rows:
-        line = [
-            row["arm"],
-            str(row["n"]),
-            format_spread(row["mean"], row["sd"]),
-            _format_signed(row["difference"]),
-        ]
+        line = [row["arm"], str(row["n"]), format_spread(row["mean"], row["sd"])]
         line += [
-            _interval(row["low"], row["high"]),
+            *_spell_difference(row["difference"], row["low"], row["high"]),
             *([format_detectable(row)] if power else []),
             format_p(row),
             row["expected"],
@@ -200,10 +195,6 @@ def _behind(number: str) -> str:
     return number.partition(".")[2]
 
 
-def _format_signed(value: float | None) -> str:
-    return "" if value is None else format_figures(value, 4, "+")
-
-
 def format_spread(mean: float | None, deviation: float | None) -> str:
     """`0.8123 ± 0.012`."""
     if mean is None:
@@ -213,10 +204,16 @@ def format_spread(mean: float | None, deviation: float | None) -> str:
     )
 
 
-def _interval(low: float | None, high: float | None) -> str:
+def _spell_difference(
+    difference: float | None, low: float | None, high: float | None
+) -> tuple[str, str]:
+    """(a difference, its interval) in equal digits; "" where one is not known."""
+    if difference is None:
+        return "", ""
     if low is None or high is None:
-        return ""
-    return f"{format_figures(low, 3, '+')} to {format_figures(high, 3, '+')}"
+        return format_figures(difference, 3, "+"), ""
+    first, *ends = format_equal([difference, low, high])
+    return first, " to ".join(ends)
 
 
 def format_p(row: Mapping[str, Any]) -> str:

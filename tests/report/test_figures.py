@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +44,20 @@ def convert(suffix: str) -> Any:
 def converter(monkeypatch: pytest.MonkeyPatch) -> None:
     made = SimpleNamespace(svg_to_png=convert("png"), svg_to_pdf=convert("pdf"))
     monkeypatch.setitem(sys.modules, "vl_convert", made)
+
+
+def test_a_wide_table_wraps_its_sentences() -> None:
+    """A line of an article has 345 pt, and an em of small type about 8.5 pt."""
+    head = ["arm", "n", "mean ± sd", "difference", "interval", "detectable", "p", "verdict"]
+    row = ["mask-all_1e-3", "5", "0.8123 ± 0.012", "+0.0000", "-0.0034 to +0.0035", "0.021", "0.2"]
+    wide = TableBlock(head, [[*row, "undecided (no difference could have been seen)"]])
+    text = _format_latex("t", wide)
+    assert r"\usepackage{booktabs,array}" in text
+    assert r"\footnotesize" in text
+    widths = [float(each) for each in re.findall(r"p\{([\d.]+)em\}", text)]
+    assert len(widths) == len(head)
+    assert 0.8 * 345 < 8.5 * sum(widths) + 4 * len(head) < 345
+    assert r"\begin{tabular}{lr}" in _format_latex("t", TABLE)
 
 
 @pytest.mark.usefixtures("converter")
