@@ -13,7 +13,7 @@ import numpy as np
 
 from plmctl.analysis.statistics import ALPHA, quantile
 from plmctl.tasks.scores.bundles import bundle_rows, count_bundles, score_bundles
-from plmctl.tasks.scores.resampling import Form, Sums, Whole, draw_like, find_forms
+from plmctl.tasks.scores.resampling import Form, Sums, Whole, find_forms
 
 # [R, n] numbers of examples to [R] scores, of the n of one system followed by the n of the other
 Score = Callable[[np.ndarray], np.ndarray]
@@ -89,13 +89,7 @@ def find_share_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, f
 
 
 def compare_scores(
-    score: Score,
-    n: int,
-    *,
-    samples: int,
-    seed: int,
-    differs: np.ndarray,
-    drawn: Score | None = None,
+    score: Score, n: int, *, samples: int, seed: int, differs: np.ndarray, drifts: bool = False
 ) -> PairedDifference:
     """The difference with its interval and p-value.
 
@@ -108,18 +102,20 @@ def compare_scores(
     Args:
         score: The score of draws from the n examples of the first system, then of the second.
         differs: [n] bool, whether it matters who gave which answer to an example.
-        drawn: The score that the bootstrap draws; None for `score`.
+        drifts: Whether draws drift from the score (`resampling.move_back`), so that their mean is
+            moved to the difference.
     """
     both = np.arange(n)[None]
     first, second = float(score(both)[0]), float(score(both + n)[0])
     rng = np.random.default_rng(seed)
-    draw = drawn or score
     found = [
-        draw(picks + n) - draw(picks)
+        score(picks + n) - score(picks)
         for size in _divide(samples, n)
         for picks in [rng.integers(n, size=(size, n))]
     ]
-    low, high = np.quantile(np.concatenate(found), [ALPHA / 2, 1 - ALPHA / 2]).tolist()
+    drawn = np.concatenate(found)
+    drawn += (second - first - drawn.mean()) * drifts
+    low, high = np.quantile(drawn, [ALPHA / 2, 1 - ALPHA / 2]).tolist()
     if high - low < EQUAL:
         low = high = None
     places = np.flatnonzero(differs)
@@ -148,8 +144,7 @@ def compare_form(form: Form, n: int, *, samples: int, seed: int) -> PairedDiffer
         samples: The draws of bootstrap and randomisation.
         seed: The seed of the draws.
     """
-    sides = np.arange(2 * n).reshape(2, n)
-    how: dict[str, Any] = {"differs": form.differ(n), "drawn": draw_like(form, *sides)}
+    how: dict[str, Any] = {"differs": form.differ(n), "drifts": form.drifts}
     found = compare_scores(form, n, samples=samples, seed=seed, **how)
     if isinstance(form, Sums) and form.unit:
         low, high = find_share_interval(*form.parts[:, 0].reshape(2, n))

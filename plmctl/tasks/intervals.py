@@ -17,9 +17,9 @@ from plmctl.tasks.scores.bundles import (
     remark_few,
     score_bundles,
 )
-from plmctl.tasks.scores.class_counts import ROOM, ClassMean
+from plmctl.tasks.scores.class_counts import ROOM
 from plmctl.tasks.scores.labels import MACRO
-from plmctl.tasks.scores.resampling import EQUAL, Form, Score, Sums, Whole, draw_like, find_forms
+from plmctl.tasks.scores.resampling import EQUAL, Form, Score, Sums, Whole, find_forms, move_back
 from plmctl.tasks.task import Task
 
 SAMPLES, LEVEL = 1000, 0.95  # as ROUGE-1.5.5 is run: -r 1000 -c 95
@@ -66,7 +66,7 @@ def bootstrap(
 ) -> Intervals:
     """The percentiles that hold the middle 95% of the scores of 1,000 draws of as many rows, with
     replacement (Efron and Tibshirani, 1993, ch. 13; Lin, 2004, sec. 6). A share of rows has the
-    interval by `wilson`; a mean over classes has draws of `ClassMean.pseudo_values`. A metric has
+    interval by `wilson`; a mean over classes has draws that `move_back` moves. A metric has
     no interval where all draws have one score, or where there is one row: nothing shows then what
     others would do.
 
@@ -84,17 +84,17 @@ def bootstrap(
             low, high = wilson(float(form.parts[:, 0].sum()) / form.unit, n)
             found[name] = low * form.unit, high * form.unit
         elif not isinstance(form, Whole):
-            drawn[name] = draw_like(form, np.arange(n)), []
+            drawn[name] = form, []
     at_once = max(1, ROOM // n)
     for start in range(0, SAMPLES if drawn else 0, at_once):
         picks = rng.integers(n, size=(min(at_once, SAMPLES - start), n))
         for form, values in drawn.values():
             values += form(picks).tolist()
-    for name, (_, values) in drawn.items():
-        low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    for name, (form, values) in drawn.items():
+        moved = move_back(np.array(values), form, known[name])
+        low, high = np.quantile(moved, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
         if high - low > EQUAL:
-            bounded = isinstance(forms[name], ClassMean)
-            found[name] = (max(low, 0.0), min(high, 1.0)) if bounded else (low, high)
+            found[name] = (max(low, 0.0), min(high, 1.0)) if form.drifts else (low, high)
     return {name: found[name] for name in forms if name in found}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress, product
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -94,15 +94,6 @@ class ClassCounts:
                 )
             )
 
-    def spread(self, right: np.ndarray, gold: np.ndarray, guess: np.ndarray) -> np.ndarray:
-        """[cells] the sum over the labels of each cell of [K] values of its right, gold and guessed
-        ones.
-        """
-        total = np.zeros(self.cells)
-        for own, side in zip((right, gold, guess), self.sides, strict=True):
-            total += np.bincount(side[:, 0], own[side[:, 1]], minlength=self.cells)
-        return total
-
 
 @dataclass(frozen=True)
 class OfCounts:
@@ -113,6 +104,7 @@ class OfCounts:
         value: [R, K] counts to [R] scores.
     """
 
+    drifts: ClassVar[bool] = False
     counts: ClassCounts
     value: Callable[[Counts], np.ndarray]
 
@@ -129,9 +121,8 @@ class OfCounts:
 class ClassMean:
     """The mean of a score over classes, without one of them or none.
 
-    A draw may miss a class, whose score then leaves the mean. So the scores of draws are those of
-    other classes, and lie elsewhere. `pseudo_values` replace them: the linear form of the mean over
-    the classes of all examples.
+    A draw may miss a class, whose score then leaves the mean: the scores of draws drift from that
+    of all examples. An interval moves them back (`move_back`).
 
     Args:
         counts: The counts of the examples.
@@ -140,6 +131,7 @@ class ClassMean:
         without: the number of a class that does not count.
     """
 
+    drifts: ClassVar[bool] = True
     counts: ClassCounts
     part: Part
     among: Among
@@ -152,30 +144,6 @@ class ClassMean:
     def differ(self, n: int) -> np.ndarray:
         """As that of `ClassCounts`."""
         return self.counts.differ(n)
-
-    def pseudo_values(self, picks: np.ndarray) -> np.ndarray:
-        """[n] `F + n dF/dw_i` of each example i, w_i the count of it, of all n. Their mean is F,
-        and the variance of that mean is the one of F by the delta method (Efron and Tibshirani,
-        1993, ch. 22).
-
-        Let d_k = gold_k + guess_k. An example of gold label j and guess k adds to F = 1/K sum_k 2
-        right_k / d_k by its weight `(2 [j = k] / d_j - F_j / d_j - F_k / d_k) / K`.
-        """
-        (whole,) = self.counts.count(picks[None])
-        own = Counts(*(side[0] for side in whole))
-        score, kept = own.score(self.part), self._keep(own)
-        f1 = self.part == "f1"
-        below = own.gold * (self.part != "precision") + own.guess * (self.part != "recall")
-        share = divide(kept.astype(float), below) / max(1, int(kept.sum()))
-        loss = -score * share
-        none = np.zeros_like(loss)
-        by_cell = self.counts.spread(
-            (1 + f1) * share,
-            none if self.part == "precision" else loss,
-            none if self.part == "recall" else loss,
-        )
-        mean: np.ndarray = self._value(whole) + len(picks) * by_cell[self.counts.cell[picks]]
-        return mean
 
     def _keep(self, counts: Counts) -> np.ndarray:
         kept = counts.among(self.among)

