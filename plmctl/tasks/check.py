@@ -104,7 +104,9 @@ def _propose_cleaning(
         yield Finding("alike labels", "look", found, f"{table}  # {MERGED}")
     if DROPPED & {each.name for each in findings if each.verdict != "ok"}:
         found = "copies, contradictory labels, empty texts and broken rows can go"
-        yield Finding("cleaning", "look", found, "plmctl data clean shows them, by the same words.")
+        yield Finding(
+            "cleaning", "look", found, "plmctl data clean shows them, with the same task."
+        )
 
 
 def _judge_bundles(divided: Splits, splits: Mapping[str, Sequence[Example]]) -> Iterator[Finding]:

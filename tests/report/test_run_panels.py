@@ -734,7 +734,10 @@ def test_span_errors(tmp_path: Path) -> None:
         {"id": "1", "words": sentence, "gold": gold, "guess": gold},
     ]
     folder = fabricated.tuned(tmp_path / "r", {**LABELS, "name": "conll2003"}, {"dev": {}}, rows)
-    types, errors, examples = tables(tags.panel(find_subject([folder])))
+    subject = find_subject([folder])
+    types, errors = tables(tags.panel(subject))
+    (examples,) = tables(tags.sentences(subject))
+    assert tags.panel.brief
     assert types.rows == [[kind, "2", "2", "1", "50.0%", "50.0%"] for kind in ("LOC", "ORG", "PER")]
     assert [row[:2] for row in errors.rows] == [
         ["another type", "1"],

@@ -21,32 +21,41 @@ KINDS = {  # kinds of a gold or guessed span that is not exactly right, the firs
 }
 
 
-@panel_of(SplitPredictions, order=10.5, title="Spans")
+@panel_of(SplitPredictions, order=10.5, title="Spans", brief=True)
 def panel(found: SplitPredictions) -> list[Block]:
-    """Tables of types, of errors, and of sentences with errors."""
-    rows = found.rows
-    if "words" not in rows[0] or rows[0].get("gold") is None:
+    """Tables of types and of errors."""
+    if not (pairs := _read_pairs(found)):
         return []
-    if describe_unmarked(tag for row in rows for tag in (*row["gold"], *row["guess"])):
-        return []
-    pairs = [(entities(row["gold"]), entities(row["guess"])) for row in rows]
     kinds = sorted({span[0] for pair in pairs for spans in pair for span in spans})
     counts = Counter(kind for golds, guesses in pairs for kind in classify_errors(golds, guesses))
     wrong = TableBlock(
         ["error", "spans", "meaning"],
         [[kind, str(counts[kind]), what] for kind, what in KINDS.items()],
     )
+    head = ["type", "gold", "guessed", "right", "precision", "recall"]
+    return [TableBlock(head, [_row(kind, pairs) for kind in kinds]), wrong]
+
+
+@panel_of(SplitPredictions, order=10.6, title="Sentences with wrong spans")
+def sentences(found: SplitPredictions) -> list[Block]:
+    """A table of the sentences with most errors."""
+    pairs, rows = _read_pairs(found), found.rows
     unlike = [index for index, (golds, guesses) in enumerate(pairs) if golds != guesses]
     worst = sorted(unlike, key=lambda index: -len(pairs[index][0] ^ pairs[index][1]))[:MOST]
-    sentences = [
+    lines = [
         [_mark_spans(rows[index]["words"], spans) for spans in pairs[index]] for index in worst
     ]
-    head = ["type", "gold", "guessed", "right", "precision", "recall"]
-    return [
-        TableBlock(head, [_row(kind, pairs) for kind in kinds]),
-        wrong,
-        *([TableBlock(["gold", "guess"], sentences)] if sentences else []),
-    ]
+    return [TableBlock(["gold", "guess"], lines)] if lines else []
+
+
+def _read_pairs(found: SplitPredictions) -> list[tuple[set[Entity], set[Entity]]]:
+    """The gold and guessed spans of each sentence; none where tags mark no spans."""
+    rows = found.rows
+    if "words" not in rows[0] or rows[0].get("gold") is None:
+        return []
+    if describe_unmarked(tag for row in rows for tag in (*row["gold"], *row["guess"])):
+        return []
+    return [(entities(row["gold"]), entities(row["guess"])) for row in rows]
 
 
 def _row(kind: str, pairs: Sequence[tuple[set[Entity], set[Entity]]]) -> list[str]:
