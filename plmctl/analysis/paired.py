@@ -163,8 +163,12 @@ def find_p(first: Rows, second: Rows, score: RowScore, metric: str) -> float | N
     """
     if [row.get("id") for row in first] != [row.get("id") for row in second] or not first:
         return None
-    kept = {*first[0]} & {*second[0]}  # one alone may have probabilities
-    left, right = ([{name: row[name] for name in kept} for row in own] for own in (first, second))
+    # one side alone may have probabilities; a row without a bundle has no such value
+    kept = set().union(*first) & set().union(*second)
+    left, right = (
+        [{name: row[name] for name in kept if name in row} for row in own]
+        for own in (first, second)
+    )
     if count_bundles(left) is not None:
         left, right, score = bundle_rows(left), bundle_rows(right), score_bundles(score)
     form = find_forms([*left, *right], score, [metric])[metric]
