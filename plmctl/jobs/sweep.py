@@ -29,14 +29,15 @@ from plmctl.config.recipes import option_name
 from plmctl.config.spec import OF_HYDRA, Provenance, key_of
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, list_some, raise_all
 from plmctl.core.spelling import quote_value, spell_line
-from plmctl.core.terminal import remark, screen, tell
+from plmctl.core.terminal import print_columns, remark, screen, tell
 from plmctl.jobs.former_sweeper import refuse_former
 from plmctl.jobs.job import remark_next
 from plmctl.jobs.sweep_job import SweepJob, find_folder, read_last_metrics, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
-from plmctl.report import sweeps
+from plmctl.report import sweep_tasks, sweeps
 from plmctl.report.checkpoint_scores import read_checkpoint_scores
 from plmctl.report.folds import conclude_folds
+from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.storage.paths import SUBMITTED, fresh
 
 SWEEP_DIR, MULTIRUN, CHECKPOINT = "hydra.sweep.dir", "multirun", "checkpoint"
@@ -275,8 +276,13 @@ def _conclude(given: Provenance, folder: Path, code: int) -> int:
     records = sweeps.read_records(folder)
     tell(json.dumps(records)) if given.json else _print_table(records, folder)
     if records:
+        tasks = sweep_tasks.read_tasks(records)
         ends = conclude_folds(records, folder, given.plugins) + sweeps.describe_end(records)
-        remark(f"table: {sweeps.write(records, folder, ends)}")
+        ends += sweep_tasks.describe_averages(tasks)
+        blocks: list[Block] = [TableBlock(*sweep_tasks.make_table(tasks))] if tasks else []
+        blocks += [Paragraph(end) for end in ends]
+        remark(f"table: {sweeps.write(records, folder, blocks)}")
+        sweep_tasks.write(tasks, folder)
         for end in ends:
             remark(end)
         if read_checkpoint_scores(folder):
@@ -337,3 +343,5 @@ def _print_table(records: list[dict[str, Any]], folder: Path) -> None:
     for record in records:
         if record.get("error"):
             console.print(f"job {record['job']}: {record['error']}")
+    if tasks := sweep_tasks.read_tasks(records):
+        print_columns("scores of tasks on dev", *sweep_tasks.make_table(tasks))

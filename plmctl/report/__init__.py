@@ -8,7 +8,7 @@
   shows values at the pointer and wide tables as lists.
 - `figures.py`: pictures and tables as files of their own; `latex.py` sets a table.
 - `charts.py`: lines, levels and histograms; `grids.py` draws heat maps and tokens.
-- `studies.py`, `study_tables.py`, `sweeps.py`: studies and sweeps.
+- `studies.py`, `study_tables.py`, `sweeps.py`, `sweep_tasks.py`: studies and sweeps.
 - `compare.py`, `predicted.py`, `decided.py`: predictions of one or two systems.
 - `card.py`: a model card; `data_check.py` shows the check of data.
 """

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from plmctl.config.recipes import part_files
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
 from plmctl.core.terminal import counted
-from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
+from plmctl.report.page import Block, Heading, TableBlock, render_markdown
 from plmctl.report.text import format_setting
 from plmctl.storage.atomic import write_text
 from plmctl.storage.formulas import guard
@@ -131,8 +130,12 @@ def _name_choice(value: dict[str, Any], files: Mapping[str, Path]) -> str:
 
 def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """(head, rows): a row for each job, then one for each group of jobs that differ only in their
-    seeds or folds.
+    seeds or folds. A sweep over tasks has the score of each job, and no groups.
     """
+    if TASK in list_varied(jobs):  # whose metrics are different ones
+        named = zip(jobs, name_jobs(jobs), strict=True)
+        own = [[str(job["job"]), name, _status(job), _spell_best(job)] for job, name in named]
+        return ["job", "varied", "status", "score"], own
     names = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
     shown = (
         [key for key in names if "valid" in key]
@@ -161,12 +164,12 @@ def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str
     return ["job", "varied", "status", *shown], rows
 
 
-def write(jobs: Sequence[dict[str, Any]], folder: Path, ends: Sequence[str]) -> Path:
-    """Write the table as Markdown with the lines `ends` behind it, and all metrics and varied
+def write(jobs: Sequence[dict[str, Any]], folder: Path, ends: Sequence[Block]) -> Path:
+    """Write the table as Markdown with the blocks `ends` behind it, and all metrics and varied
     settings as comma-separated values; return the Markdown.
     """
     blocks: list[Block] = [Heading(counted(len(jobs), "job"), 1), TableBlock(*make_table(jobs))]
-    blocks += [Paragraph(line) for line in ends]
+    blocks += ends
     write_text(own(folder) / PAGE, render_markdown(blocks, charts=""))
     varied = list_varied(jobs)
     metrics = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
@@ -184,22 +187,20 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path, ends: Sequence[str]) -> 
 def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     """The fine-tuning with the best score on dev, the first of equals, and the number of jobs that
     learned nothing. Their score is no more than 1% above the most frequent label (Dodge et al.,
-    2020; Mosbach et al., 2021, there on train). Scores of different folds or tasks do not compare;
-    those of tasks have a mean.
+    2020; Mosbach et al., 2021, there on train). Scores of different folds or tasks do not
+    compare.
     """
     named = [
         job for job in jobs if not job["code"] and (job.get("best") or [""])[0] in job["metrics"]
     ]
     lines = _list_unlike([job for job in jobs if not job["code"]])
-    lines += _average_tasks(jobs, named)
     if len(named) < 2 or len({job["best"][0] for job in named}) > 1:  # tasks do not compare
         return lines
     if not {FOLD, TASK} & {*list_varied(jobs)}:
         name, larger = named[0]["best"]
         top = (max if larger else min)(named, key=lambda job: job["metrics"][name])
-        value = f"{name.removeprefix('valid/')} {_spell_score(top, name)}"
         name = name_jobs(jobs)[list(jobs).index(top)]
-        lines += [f"best on dev: job {top['job']}, {value}: {name}; {top['dir']}"]
+        lines += [f"best on dev: job {top['job']}, {_spell_best(top)}: {name}; {top['dir']}"]
     known = [job for job in named if {"valid/accuracy", "valid/majority"} <= set(job["metrics"])]
     failed = [
         job
@@ -210,40 +211,6 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
         numbers = ", ".join(str(job["job"]) for job in failed)
         what = "at most 1% above the most frequent label"
         lines.append(f"learned nothing ({what}): {len(failed)} of {len(known)} runs: {numbers}")
-    return lines
-
-
-def _average_tasks(jobs: Sequence[dict[str, Any]], named: Sequence[dict[str, Any]]) -> list[str]:
-    """The mean over the tasks of a sweep in percent, of the score that chooses the checkpoint of
-    each; a line for each of the other settings. Scores of which a lower one is better have none;
-    results of older versions neither, which do not say what is in percent.
-
-    Args:
-        jobs: All jobs.
-        named: The jobs that have such a score.
-    """
-    if TASK not in list_varied(jobs):
-        return []
-    groups, metrics = dict[str, dict[str, list[float]]](), dict[str, str]()
-    for job, name in zip(jobs, name_jobs(jobs, without=(TASK, *REPEATED)), strict=True):
-        task = find_value(job, TASK)
-        scores = groups.setdefault(name, {}).setdefault(task, [])
-        if job in named:
-            metric, larger = job["best"]
-            metrics[task] = metric.removeprefix("valid/")
-            percent = (read_result(Path(job["dir"])) or {}).get("percent")
-            unit = 1 if percent and metrics[task] in percent else 100
-            known = larger and percent is not None
-            scores.append(unit * job["metrics"][metric] if known else math.nan)
-    lines = []
-    for name, tasks in groups.items():
-        means = {task: statistics.fmean(scores) for task, scores in tasks.items() if scores}
-        mean = statistics.fmean(means.values()) if len(means) > 1 else math.nan
-        if math.isnan(mean):
-            continue
-        count = f"{len(means)} of {len(tasks)}" if len(means) < len(tasks) else f"{len(tasks)}"
-        own = ", ".join(f"{task} {metrics[task]} {each:.4g}%" for task, each in means.items())
-        lines.append(f"{name}: average of {count} tasks: {mean:.4g}% ({own})".removeprefix(": "))
     return lines
 
 
@@ -264,6 +231,14 @@ def _status(job: dict[str, Any]) -> str:
 
 def _spell_score(job: dict[str, Any], key: str) -> str:
     return f"{job['metrics'][key]:.4g}{find_unit(job, key)}"
+
+
+def _spell_best(job: dict[str, Any]) -> str:
+    """The score of dev that chooses the checkpoint, with its name."""
+    key = (job.get("best") or [""])[0]
+    if key not in job["metrics"]:
+        return ABSENT
+    return f"{key.removeprefix('valid/')} {_spell_score(job, key)}"
 
 
 def find_unit(job: dict[str, Any], key: str) -> str:

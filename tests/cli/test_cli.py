@@ -35,7 +35,7 @@ from plmctl.config.composer import HydraComposer
 from plmctl.config.saved import write_spec
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.jobs.sweep_job import read_last_metrics, score
-from plmctl.report.sweeps import describe_end, make_table
+from plmctl.report.sweeps import describe_end
 from plmctl.storage import paths
 from plmctl.use.predict import ScoreTable
 from tests import probe
@@ -859,32 +859,6 @@ def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing() -> Non
     assert describe_end(jobs) == []
     del jobs[1]["best"], jobs[2]["best"]
     assert describe_end(jobs[1:3]) == []
-
-
-def test_the_end_of_a_sweep_over_tasks_is_their_average_in_percent(tmp_path: Path) -> None:
-    def job(number: int, task: str, score: float, key: str = "accuracy", **more: Any) -> Any:
-        varied = [f"task={task}", f"seed={number % 2}"]
-        metrics, best = {f"valid/{key}": score}, [f"valid/{key}", True]
-        folder = tmp_path / str(number)
-        folder.mkdir(exist_ok=True)
-        result = {"metrics": {"dev": {key: score}}, "percent": ["f1"]}
-        (folder / "result.json").write_text(json.dumps(result))
-        made = {"job": number, "varied": varied, "dir": str(folder), "code": 0, "overrides": []}
-        return {**made, "metrics": metrics, "best": best, **more}
-
-    jobs = [job(0, "tnews", 0.4), job(1, "tnews", 0.6), job(2, "cmrc2018", 3.0, "f1")]
-    # a metric from 0 to 1 and one from 0 to 100
-    assert describe_end(jobs) == ["average of 2 tasks: 26.5% (tnews accuracy 50%, cmrc2018 f1 3%)"]
-    assert [row[3:] for row in make_table(jobs)[1]][:3] == [["0.4", "-"], ["0.6", "-"], ["-", "3%"]]
-    failed = job(3, "afqmc", 0.9, code=1)
-    assert describe_end([*jobs, failed])[0].startswith("average of 2 of 3 tasks: 26.5% (")
-    jobs[2]["varied"][0] = "task=afqmc"  # tasks with one metric do not compare either
-    jobs[2] |= {"metrics": {"valid/accuracy": 0.8}, "best": ["valid/accuracy", True]}
-    assert describe_end(jobs) == [
-        "average of 2 tasks: 65% (tnews accuracy 50%, afqmc accuracy 80%)"
-    ]
-    jobs[2]["best"] = ["valid/accuracy", False]
-    assert describe_end(jobs) == []
 
 
 def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:
