@@ -13,6 +13,7 @@ from plmctl.core.spelling import spell, spell_word
 from plmctl.jobs.job import Config
 from plmctl.study.composing import ComposedArm
 from plmctl.study.study import PRETRAIN, Metric, Study
+from plmctl.study.unlike import explain_unlike
 from plmctl.tasks.task import Task
 
 HELD_OUT = ("data.valid_path", "data.valid_target_path", "data.field", "data.lines", "data.segment")
@@ -37,8 +38,9 @@ def check_study(
     errors: list[UsageError] = []
     pretrained = {name: arm for name, arm in arms.items() if arm.arm.pretrain}
     # the metrics of each source; those of other evaluations are not known
+    judged = {study.baseline: arms[study.baseline]} if study.baseline in pretrained else pretrained
     known: dict[str, dict[str, Collection[str]]] = {
-        PRETRAIN: {f"the pretraining of arm '{n}'": arm.measured for n, arm in pretrained.items()}
+        PRETRAIN: {f"the pretraining of arm '{n}'": arm.measured for n, arm in judged.items()}
     }
     known |= {name: {f"task '{name}'": {*task.metrics, "loss"}} for name, task in tasks.items()}
     known |= {name: {f"eval '{name}'": names} for name, names in scores.items()}
@@ -62,9 +64,14 @@ def check_study(
         ]
     of_pretraining = {name: metric for name, metric in metrics if metric.of == PRETRAIN}
     if of_pretraining and len(pretrained) > 1:
-        configs = {name: arm.pretrain for name, arm in pretrained.items()}
-        errors += _other_validation(configs)
-        errors += _other_tokens(of_pretraining, configs)
+        configs = {
+            name: arm.pretrain
+            for name, arm in pretrained.items()
+            if not all(explain_unlike(study, arms, each, name) for each in of_pretraining.values())
+        }
+        if len(configs) > 1:
+            errors += _other_validation(configs)
+            errors += _other_tokens(of_pretraining, configs)
     if study.stop:
         measured = {key for arm in pretrained.values() for key in arm.measured}
         if study.stop.metric.removeprefix("valid/") not in measured:

@@ -40,7 +40,9 @@ ONE_SEED = (
     "One seed says nothing about the spread between runs:"
     " no interval, no p, no verdict. More of them: seeds=[0,1,2]."
 )
-CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, in every arm alike."
+CHOSEN = (
+    "The grid of fine-tuning: its best setting on the dev split that is reported, in every arm."
+)
 
 # seconds between two tables of a running study; times as long as a table takes
 PAUSE, WRITING = 10.0, 20
@@ -222,7 +224,8 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
             Paragraph(record["about"][name]),
             make_metric_table([row for row in rows if row["metric"] == name]),
         ]
-    blocks += [Paragraph(explain_table(record)), *([Paragraph(CHOSEN)] if study.tasks else [])]
+    chosen = study.tasks and len(study.points) > 1
+    blocks += [Paragraph(explain_table(record)), *([Paragraph(CHOSEN)] if chosen else [])]
     blocks += [Heading("Cost of an arm, mean over seeds"), make_cost_table(record["costs"])]
     measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
     where = "the held-out documents" if results.validates else "a sample of held-out text"

@@ -1,4 +1,6 @@
-"""Losses of arms that share no column: those of a model and of a helper, or sums of other terms."""
+"""Losses of arms that share no column: those of a model and of a helper, sums of other terms,
+and missing ones.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,8 @@ def list_unlike_arms(study: Study, arms: Mapping[str, ComposedArm]) -> list[str]
 def explain_unlike(study: Study, arms: Mapping[str, ComposedArm], metric: Metric, arm: str) -> str:
     """Why an arm is left out of the column of a metric; empty where it is in it."""
     pair = arms[arm], arms[study.baseline]
+    if metric.of == PRETRAIN and pair[0].arm.pretrain and metric.key not in pair[0].measured:
+        return f"{metric.key} is no metric of '{arm}': it is left out of the column"
     if not (_is_loss(study, metric) and all(each.arm.pretrain for each in pair)):
         return ""
     own, other = (_describe(each, metric.key) for each in pair)

@@ -215,6 +215,18 @@ def test_the_scores_of_a_probe_are_known_before(planned: Planned, here: Path) ->
     assert planned(**change("pairs")).study.metrics["a"].key == "pairs"
 
 
+def test_an_arm_without_the_loss_is_left_out_of_its_column(planned: Planned) -> None:
+    """The causal arm validates on other questions, and needs none of the masked ones."""
+    arms = {"slow": [], "fast": ["optim.lr=1e-2"], "causal": {"recipe": "gpt2"}}
+    shared = {"recipe": "roberta", "overrides": toy_study.SMALL}
+    plan = planned(arms=arms, pretrain=shared, metrics=metrics("loss/mlm"))
+    (line,) = [line for line in list_prospects(plan) if "left out" in line]
+    assert line == "loss/mlm is no metric of 'causal': it is left out of the column"
+    found = message(planned, arms=arms, pretrain=shared, metrics=metrics("loss/mml"))
+    assert "arm 'slow' does not produce it" in found
+    assert not any(word in found for word in ("eval.noise", "tokenizers"))
+
+
 def test_words_are_planned_by_the_size_of_the_vocabulary(planned: Planned) -> None:
     plan = planned(budget={"words": 1000})
     costs = estimate_costs(plan)
