@@ -170,7 +170,8 @@ class PredictedColumns:
                 self.found[name] = _Column(same=not self.taken.get(name, False))
         for name, column in self.found.items():
             column.add(own.get(name), prediction.get(name))
-            column.repeats &= not column.parts and prediction.get(name) in own.values()
+            told = "" if prediction.get(name) is None else prediction[name]
+            column.repeats &= told in ("", *own.values())
         for name, value in own.items():
             self.taken[name] = self.taken.get(name, False) or value is not None
         self.read = {*example.fields} & (self.read if self.read is not None else {*example.fields})

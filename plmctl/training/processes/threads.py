@@ -29,5 +29,5 @@ def describe_busy(threads: int) -> str:
         return ""
     return (
         f"this machine is busy (load {load:.0f} on {processors} processors), and {threads} threads"
-        " wait for each other: train.threads=1 may be faster"
+        " wait for each other: train.threads=1 may be faster (--resume takes it, too)"
     )
