@@ -17,7 +17,7 @@ from plmctl.storage.job_events import Event
 
 HEAD = ("job", "state", "step", "newest numbers", "left")
 TAIL = 2048  # bytes at the end of a log that are read for its newest line
-# a line of training (training/log.py): "step 200 12%  mlm 5.31 (18.2%)  ...  3:20 left"
+# a line of training (training/log.py): "step 200 12%  mlm 5.31 (18.2% of train)  ...  3:20 left"
 _STEP = re.compile(r"step (\d+)(?: (\d+)%)?(?:  (.*?))?(?:  ([\d:]+) left)?\s*")
 
 

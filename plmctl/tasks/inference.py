@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from plmctl.core.batch import Batch, Rows, Seq
-from plmctl.core.errors import DataError, UsageError
+from plmctl.core.errors import DataError, UsageError, list_some
 from plmctl.core.tables import make_table, release
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
@@ -26,6 +26,7 @@ from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.record import Example
 from plmctl.tasks.splits import count_common_bundles
 from plmctl.tasks.task import Task
+from plmctl.tasks.trained_texts import hash_texts
 from plmctl.text.characters import Spelling
 from plmctl.text.unknown import KNOWING, count_unknown, refuse_unknown
 from plmctl.text.vocab import Vocab
@@ -232,11 +233,18 @@ def _is_cut(rows: Rows) -> np.ndarray:
 
 
 def describe_overlap(train: Sequence[Example], other: Sequence[Example]) -> str:
-    """A sentence on how many examples of `other` are in `train` with the same label; "" if none
-    is.
+    """A sentence on the examples of `other` whose text is in `train`, and on those with another
+    label there; "" without any.
     """
-    common = _count_known(train, other)
-    return f"{common:,} of {len(other):,} are in train too" if common else ""
+    seen = np.isin(hash_texts(other), hash_texts(train))
+    if not seen.any():
+        return ""
+    known = {_content(example) for example in train}
+    texts = [example for example, met in zip(other, seen, strict=True) if met]
+    places = [example.place for example in texts if _content(example) not in known]
+    said = f"{len(texts):,} of {len(other):,} have a text of train"
+    named = f", {len(places):,} with another label: {list_some(places, SHOWN)}"
+    return said + named if places else said
 
 
 def count_known_bundles(task: Task, data: Mapping[str, Split]) -> dict[str, int]:

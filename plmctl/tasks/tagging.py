@@ -11,7 +11,7 @@ from plmctl.core.parts import part_of
 from plmctl.tasks.answers.tag_chain import CrfKind
 from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.layouts.sentence_rows import Cut, SentenceRows
-from plmctl.tasks.readers.schemes import Spelling
+from plmctl.tasks.readers.schemes import SpellingName
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.scores.tags import TagScores
 from plmctl.tasks.task import Task, TaskSettings
@@ -45,7 +45,7 @@ class TaggingSettings(TaskSettings):
     class_weights: Mapping[str, float] | str | None = None
     focal_gamma: float = 0.0
     label_smoothing: float = 0.0
-    scheme: Spelling | None = None
+    scheme: SpellingName | None = None
     words: Cut | None = None
     crf: CrfKind | None = None
 

@@ -97,10 +97,10 @@ def describe_trained(count: int, examples: int, checkpoint: object, *, single: b
     """
     if not count:
         return ""
-    seen = "was" if count == 1 else "were"
+    has = "has" if count == 1 else "have"
     rest = "; only=unseen scores the others" if single and count < examples else ""
     return (
-        f"{count:,} of {examples:,} rows {seen} trained on by {checkpoint}:"
+        f"{count:,} of {examples:,} rows {has} a text that {checkpoint} was trained on:"
         f" their score says what it learnt by heart{rest}"
     )
 

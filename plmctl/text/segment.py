@@ -23,6 +23,10 @@ OWN = ("jieba", "jieba_hmm")
 _FORM = "a word, its frequency and its part of speech, the last two optional"
 # a line of jieba's dictionary: a word, its frequency, its part of speech
 _ENTRY = re.compile(r"(?P<word>[\w+#&.%·•・-]+)(?: (?P<count>\d+))?(?: [A-Za-z]+)?")
+_LETTERS = re.compile(r"[\w+#&.%·•・-]+")
+_BETWEEN = re.compile(r"[\s,;:|/，；：、]+")  # signs between the cells of other layouts
+_NUMBER = re.compile(r"[-+]?(?P<whole>\d+)(?:\.\d*)?")
+_TAG = re.compile("[A-Za-z]+")
 
 
 def jieba(text: str, dictionary: str = "") -> Iterator[tuple[int, int]]:
@@ -89,7 +93,7 @@ def _refuse_missing(own: str, dictionary: str, path: str) -> None:
     file = Path(dictionary).expanduser()
     if dictionary and not file.is_file():
         near = find_near(file, folders=False)
-        fix = spell_setting(path, f"{own}:{near}") if near else ""
+        fix = spell_setting(path, f"{own}:{near}" if near else own)
         raise ConfigError(path, f"{own}:{dictionary}", f"there is no file {file}", fix=fix)
 
 
@@ -124,12 +128,27 @@ def read_dictionary(file: Path) -> list[tuple[str, int | None]]:
                 f"no entry of jieba's dictionary ({_FORM}): {line[:40]}",
                 file=file,
                 line=number,
-                fix="write it as: 云计算 5 n",
+                fix=_mend_entry(line),
             )
         words.append((entry["word"], int(entry["count"]) if entry["count"] else None))
     if not words:
         raise DataError(f"no entries of jieba's dictionary ({_FORM})", file=file)
     return words
+
+
+def _mend_entry(line: str) -> str:
+    """The fix for a line that is no entry: the same word, frequency and part of speech, or none of
+    it.
+    """
+    cells = [*filter(None, _BETWEEN.split(line.strip()))]
+    counts = [number["whole"] for cell in cells if (number := _NUMBER.fullmatch(cell))]
+    texts = [cell for cell in cells if not _NUMBER.fullmatch(cell)]
+    tags = [cell for cell in texts[1:] if _TAG.fullmatch(cell)]
+    word = "".join(
+        _LETTERS.findall("".join([*texts[:1], *(t for t in texts[1:] if t not in tags)]))
+    )
+    entry = " ".join([*filter(None, [word]), *counts[:1], *tags[:1]])
+    return f"write it as: {entry}" if _ENTRY.fullmatch(entry) else "leave this line out"
 
 
 @cache

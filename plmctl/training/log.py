@@ -222,14 +222,17 @@ def format_line(
     valid: str = "valid",
     is_percent: Callable[[str], bool] = lambda metric: False,
 ) -> str:
-    """`step 200 12%  mlm 5.31 (18.2%)  nsp 0.69 (53%)  grad 1.2  lr 0.001  12.3k tok/s  mfu 41%
-    wait 0%  3:20 left`.
+    """`step 200 12%  mlm 5.31 (18.2% of train)  grad 1.2  lr 0.001  12.3k tok/s  mfu 41%  wait 0%
+    3:20 left`.
 
-    A term's loss and its accuracy are together; the sum of the losses is only in the file. Several
+    A term's loss and its accuracy are together, of the rows that were trained on since the line
+    before, or of those held out (`valid`); the sum of the losses is only in the file. Several
     processes have `slowest rank 3 +12%` behind the wait.
     """
     words = [f"step {record['step']}" + ("" if share is None else f" {share:.0%}")]
-    words += [valid] if any(name.startswith("valid/") for name in record) else []
+    held_out = any(name.startswith("valid/") for name in record)
+    words += [valid] if held_out else []
+    of = "" if held_out else " of train"  # the rows since the line before
     numbers = {
         name.removeprefix("valid/"): value for name, value in record.items() if name not in HIDDEN
     }
@@ -247,7 +250,7 @@ def format_line(
         words.append(
             _word(name, value, alone=alone)
             + ("%" if is_percent(name) else "")
-            + ("" if accuracy is None else f" ({accuracy:.1%})")
+            + ("" if accuracy is None else f" ({accuracy:.1%}{of})")
         )
     return "  ".join(words + ([] if eta is None else [f"{clock(eta)} left"]))
 

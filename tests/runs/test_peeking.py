@@ -144,10 +144,8 @@ def test_examples_that_train_has_too() -> None:
         Example(str(n), {"text": text}, label)
         for n, (text, label) in enumerate([("a", "x"), ("b", "y"), ("c", "x")])
     ]
-    assert (
-        inference.describe_overlap(
-            train, [Example("0", {"text": "b"}, "y"), Example("1", {"text": "a"}, "y")]
-        )
-        == "1 of 2 are in train too"
-    )
+    both = [Example("0", {"text": "b"}, "y"), Example("1", {"text": "a"}, "y", place="dev.tsv:2")]
+    said = inference.describe_overlap(train, both)
+    assert said == "2 of 2 have a text of train, 1 with another label: dev.tsv:2"
+    assert inference.describe_overlap(train, both[:1]) == "1 of 1 have a text of train"
     assert inference.describe_overlap(train, [Example("0", {"text": "d"}, "y")]) == ""

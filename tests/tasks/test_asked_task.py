@@ -87,7 +87,7 @@ def test_the_texts_of_a_run_say_which_file_it_split(file: Path, tmp_path: Path) 
         assert (len(dev), seen) == (scored, 0 if scored == 4 else 35)
         told = warn_of_trained(run, dev)
         assert told.value == seen
-        assert told.text.startswith(f"{seen} of 39 rows were trained on" if seen else "")
+        assert told.text.startswith(f"{seen} of 39 rows have a text that" if seen else "")
 
 
 def test_rows_that_training_has_seen_are_left_out(file: Path, tmp_path: Path) -> None:

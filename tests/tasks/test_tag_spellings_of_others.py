@@ -53,6 +53,13 @@ def test_tags_that_are_numbers_have_the_names_that_are_stated(
     assert task.metrics == ["f1", "precision", "recall"]
 
 
+def test_bmes_is_a_name_of_bioes(tmp_path: Path) -> None:
+    write_rows(tmp_path / "train.jsonl", [["B-PER", "E-PER", "O", "S-LOC"], ["O"] * 5, ["O"] * 2])
+    one, other = (tagging(tmp_path, f"task.scheme={name}") for name in ("bmes", "bioes"))
+    assert read(one, "train") == read(other, "train")
+    assert one.answer.scheme == "bioes"
+
+
 def test_a_number_without_a_name_is_refused(tmp_path: Path) -> None:
     write_rows(tmp_path / "train.jsonl", TAGS)
     with pytest.raises(ConfigError, match="a name for each of the numbers from 0 to 4"):

@@ -213,8 +213,8 @@ def test_line_of_a_record():
     }
     record |= {"loss/mlm": 4.5, "data_wait": 0.004, "grad_norm": 1.234, "seconds": 3}
     expected = (
-        "step 20 12%  lr 0.0001  12.3k tok/s  mfu 40%  mlm 4.500 (18.2%)  wait 0%  grad 1.23  3:20"
-        " left"
+        "step 20 12%  lr 0.0001  12.3k tok/s  mfu 40%  mlm 4.500 (18.2% of train)  wait 0%"
+        "  grad 1.23  3:20 left"
     )
     assert format_line(record, share=0.12, eta=200) == expected
     valid = {

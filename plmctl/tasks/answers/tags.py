@@ -25,8 +25,10 @@ from plmctl.tasks.facts import ModelNeeds, TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.sentence_rows import find_states
 from plmctl.tasks.readers.schemes import (
+    NAMES,
     PlacedTags,
     Spelling,
+    SpellingName,
     detect,
     is_marked,
     read_as,
@@ -80,13 +82,14 @@ class TagAnswer(Answer):
         class_weights: Mapping[str, float] | str | None = None,
         focal_gamma: float = 0.0,
         label_smoothing: float = 0.0,
-        scheme: Spelling | None = None,
+        scheme: SpellingName | None = None,
         crf: CrfKind | None = None,
         piece: Literal["first", "last"] = "first",
         unlabelled: str | None = None,
     ) -> None:
         self.label_loss = LabelLoss(class_weights, focal_gamma, label_smoothing)
-        self.scheme, self.crf, self.piece, self.unlabelled = scheme, crf, piece, unlabelled
+        self.scheme = None if scheme is None else NAMES[scheme]
+        self.crf, self.piece, self.unlabelled = crf, piece, unlabelled
         if crf is not None:
             weighed = class_weights is not None or focal_gamma or label_smoothing
             self._check_crf(crf, weighed=bool(weighed))

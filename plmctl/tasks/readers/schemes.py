@@ -11,6 +11,14 @@ from plmctl.core.errors import DataError
 from plmctl.tasks.scores.metrics import Entity
 
 Spelling = Literal["iob1", "iob2", "bioes"]  # in which a model can be trained
+# names of these in a setting: tags of BMES are read in the letters of BIOES
+SpellingName = Literal["iob1", "iob2", "bioes", "bmes"]
+NAMES: dict[SpellingName, Spelling] = {
+    "iob1": "iob1",
+    "iob2": "iob2",
+    "bioes": "bioes",
+    "bmes": "bioes",
+}
 FileScheme = Literal["auto", "iob1", "iob2", "bioes", "bmes", "bmewo", "bilou", "io"]
 # scheme of files -> what stands before the type of an entity
 LETTERS = {
