@@ -204,11 +204,25 @@ def read_bare(about: About, words: Sequence[str]) -> list[str]:
     return name_argument(setting, words, several=about.several)
 
 
+def is_setting(word: str) -> bool:
+    """Whether a word is `key=value` or `~key`, and no path such as `runs/seed=1,task=sst2`: only
+    Hydra's own groups have a slash in their names.
+    """
+    key, equals, _ = word.partition("=")
+    named = "/" not in key or key.lstrip("+").startswith("hydra/")
+    return word.startswith("~") or (bool(equals) and named)
+
+
+def _is_bare(word: str) -> bool:
+    """Whether a word is neither a setting nor a file of settings."""
+    return not (is_setting(word) or re.search(r"\.ya?ml$", word))
+
+
 def name_argument(setting: str, words: Sequence[str], *, several: bool = False) -> list[str]:
     """The words, where a word without "=" becomes `setting`; a file of settings stays as it is.
     Where `several` are allowed, they become a list.
     """
-    bare = [word for word in words if not re.search(r"=|^~|\.ya?ml$", word)]
+    bare = [word for word in words if _is_bare(word)]
     given = [word for word in words if word.startswith(f"{setting}=")]
     if several and len(bare) > 1 and not given:
         others = [word for word in words if word not in bare]
@@ -226,9 +240,9 @@ def refuse_cut_value(words: Sequence[str]) -> None:
     meaning: the shell ended a value at its space.
     """
     for place, word in enumerate(words[1:], 1):
-        if re.search(r"=|^~|\.ya?ml$", word) or "=" not in words[place - 1]:
+        if not _is_bare(word) or not is_setting(words[place - 1]):
             continue
-        rest = list(takewhile(lambda word: "=" not in word, words[place:]))
+        rest = list(takewhile(lambda word: not is_setting(word), words[place:]))
         problem = f"'{word}': has no =; the shell ends a value at a space that is not in quotes"
         raise UsageError(f"{problem}\n  fix: {spell_word(' '.join([words[place - 1], *rest]))}")
 
@@ -237,7 +251,7 @@ def sort_words(words: Sequence[str], *, resume: bool) -> tuple[str | None, list[
     """Split words into a recipe, which is the one word without "=", and overrides. With --resume
     this word may be the folder of the run.
     """
-    bare = [word for word in words if "=" not in word and not word.startswith("~")]
+    bare = [word for word in words if not is_setting(word)]
     overrides = [word for word in words if word not in bare]
     if len(bare) > 1:
         fix = f"{spell_word(bare[0])} alone, or {spell_word(bare[1])}=<a value>"

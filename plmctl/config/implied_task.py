@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from plmctl.config.composer import HydraComposer
+from plmctl.config.quoting import split_values, unquote
 from plmctl.config.saved import CONFIG, read_saved
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import PlmctlError
@@ -36,9 +37,11 @@ def add_task(given: Provenance, composer: HydraComposer) -> Provenance:
 
 def _find_task(checkpoint: str) -> str:
     """The name of the task of a run or a checkpoint, the first of several; "" without a task."""
-    place = checkpoint.strip("[]").partition(",")[0].strip("'\" ")
-    file = Path(place).expanduser() / CONFIG
+    # the name of one folder may have commas
+    places = map(unquote, (checkpoint, *split_values(checkpoint.strip("[]"))))
+    files = (Path(place).expanduser() / CONFIG for place in places if place)
+    file = next(filter(Path.is_file, files), None)
     with contextlib.suppress(PlmctlError):
-        task = read_saved(file).get("task") if place and file.is_file() else None
+        task = read_saved(file).get("task") if file else None
         return str(task.get("name", "")) if isinstance(task, dict) else ""
     return ""

@@ -60,8 +60,8 @@ def quote(text: str, *, sweep: bool = False) -> str:
     if listed and value.startswith("[") and value.endswith("]"):
         if not is_path(key.lstrip("+~")):
             return f"{key}={_inside(value)}"
-        return f"{key}=[{_each(_split(value[1:-1]))}]"
-    return f"{key}={_each(_split(value) if sweep else [value])}"
+        return f"{key}=[{_each(split_values(value[1:-1]))}]"
+    return f"{key}={_each(split_values(value) if sweep else [value])}"
 
 
 def _each(parts: Sequence[str]) -> str:
@@ -72,7 +72,7 @@ def _each(parts: Sequence[str]) -> str:
 
 def _quote_values(value: str) -> str:
     """A mapping with quotes around each value: {train:'a.tsv',dev:'b.tsv'}."""
-    pairs = [_divide(part) for part in _split(value[1:-1])]
+    pairs = [_divide(part) for part in split_values(value[1:-1])]
     return f"{{{','.join(f'{_name(name)}:{_each([inner])}' for name, _, inner in pairs)}}}"
 
 
@@ -81,11 +81,11 @@ def _overrides(value: str) -> str:
     too: {name: [size=tiny]}; and around each foreign text in a mapping.
     """
     if re.fullmatch(r"\[\s*['\"]?[\w.@/+~]+=.*\]", value, re.DOTALL):
-        parts = _split(value[1:-1])  # a word without these signs is as it stands
+        parts = split_values(value[1:-1])  # a word without these signs is as it stands
         return f"[{','.join(_each([part]) if re.search('[=~]', part) else part for part in parts)}]"
     if not re.fullmatch(r"\{.*\}", value, re.DOTALL):
         return value
-    pairs = [_divide(part) for part in _split(value[1:-1])]
+    pairs = [_divide(part) for part in split_values(value[1:-1])]
     return (
         "{"
         + ",".join(f"{_name(name)}{colon}{_inside(inner.strip())}" for name, colon, inner in pairs)
@@ -100,7 +100,7 @@ def _inside(value: str) -> str:
     if not re.fullmatch(r"\[.*\]", value, re.DOTALL):
         return quote_value(value)
     whole = _overrides(value)
-    return f"[{','.join(map(_inside, _split(value[1:-1])))}]" if whole == value else whole
+    return f"[{','.join(map(_inside, split_values(value[1:-1])))}]" if whole == value else whole
 
 
 def _divide(pair: str) -> tuple[str, str, str]:
@@ -150,7 +150,7 @@ def _in_quotes(text: str) -> bool:
     return bool(_QUOTED.fullmatch(text))
 
 
-def _split(text: str) -> list[str]:
+def split_values(text: str) -> list[str]:
     """`text` at its commas, but not at those inside quotes, brackets or braces."""
     parts, depth, place = [""], 0, 0
     while place < len(text):

@@ -5,6 +5,7 @@ spellings are taken with a warning.
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ import typer
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.cli.verb import read_bare
-from plmctl.config.command import find_settings, list_commands, load_command
+from plmctl.cli.verb import read_bare, sort_words
+from plmctl.config.command import find_command, find_settings, list_commands, load_command
+from plmctl.config.compose import compose
+from plmctl.config.implied_task import _find_task
 from plmctl.config.schema import hints
 from plmctl.core.errors import UsageError
+from plmctl.runs.finetuning import commands_after
+from plmctl.runs.session import quoted
 
 FORMER = {"out"}  # options of data check that are taken with a warning
 
@@ -136,6 +141,37 @@ def test_a_word_alone_is_what_the_command_is_about() -> None:
         read("eval", "a", "b")
     with pytest.raises(UsageError, match=r"a checkpoint=b"):
         read("eval", "checkpoint=b", "a")
+
+
+def test_the_commands_after_a_job_of_a_sweep_name_its_folder(tmp_path: Path) -> None:
+    """Its name has the settings of the job."""
+    folder = tmp_path / "clue/seed=1,task=chnsenticorp"
+    folder.mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.tsv").write_text("label\ttext_a\n0\ta\n1\tb\n", encoding="utf-8")
+    settings = ["task=chnsenticorp", f"task.path={tmp_path}", "checkpoint=null"]
+    spec: Any = compose("finetune", overrides=settings)
+    lines = [line.format(run=quoted(folder)) for line in commands_after(spec)]
+    assert len(lines) == 3
+    for _, verb, *words in map(shlex.split, lines):
+        if verb == "report":
+            assert words == [str(folder)]
+            continue
+        recipe, found = sort_words(read_bare(find_command(verb).about, words), resume=False)
+        assert recipe is None
+        asked: Any = compose(verb, overrides=found)
+        assert asked.checkpoint == str(folder)
+    assert sort_words([str(folder)], resume=True) == (None, [f"run.dir={folder}"])
+    hydra = ["hydra/launcher=joblib", "~callbacks", "+task.path=a/b=c"]
+    assert sort_words(hydra, resume=False) == (None, hydra)
+
+
+@pytest.mark.parametrize("form", ["{}", "'{}'", "['{}',other]"])
+def test_the_task_of_a_checkpoint_is_found_behind_commas(form: str, tmp_path: Path) -> None:
+    folder = tmp_path / "seed=0,task=sst2"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("task: {name: sst2}\n", encoding="utf-8")
+    assert _find_task(form.format(folder)) == "sst2"
 
 
 def test_former_spellings_warn_and_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
