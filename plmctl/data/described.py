@@ -54,8 +54,8 @@ def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
         ratio = split["bytes"] / max(1, split["tokens"])
         lines.append(
             f"  {name}: {counted(split['documents'], 'document')},"
-            f" {counted(split['sentences'], 'sentence')}, {counted(split['tokens'], 'token')},"
-            f" {ratio:.2f} bytes a token"
+            f" {counted(split['sentences'], 'sentence')},"
+            f" {counted(split['tokens'], 'token')} of text, {ratio:.2f} bytes a token"
         )
     lines += [*warn_of_large_share(manifest), *warn_of_text(manifest)]
     readings = sorted({entry["lines"] for entry in manifest["files"] if entry.get("found")})

@@ -34,8 +34,8 @@ class HeldText:
         return self.tokens >= ENOUGH
 
     def describe(self) -> str:
-        """`12 documents, 5,400 tokens`."""
-        return f"{counted(self.documents, 'document')}, {counted(self.tokens, 'token')}"
+        """`12 documents, 5,400 tokens of text`, without the special ones of rows."""
+        return f"{counted(self.documents, 'document')}, {counted(self.tokens, 'token')} of text"
 
     def explain(self, fix: str = FIX) -> str:
         """The line of a run; where it is too little, that it validates nothing, and the fix."""

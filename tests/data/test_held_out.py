@@ -140,8 +140,8 @@ def test_tokens_hold_out_more_when_they_are_written_again(tmp_path: Path) -> Non
 
 def test_what_a_run_without_held_out_text_says(tmp_path: Path) -> None:
     assert "no validation" in HeldText(0, 0).explain()
-    assert "1 document, 1 token:" in HeldText(1, 1).explain()
-    assert HeldText(2, ENOUGH).explain() == "valid: 2 documents, 2,000 tokens"
+    assert "1 document, 1 token of text:" in HeldText(1, 1).explain()
+    assert HeldText(2, ENOUGH).explain() == "valid: 2 documents, 2,000 tokens of text"
     folder = fabricated.run(tmp_path / "old")  # of a version that did not say it
     assert read_held_out(folder) is None
     assert "held-out" not in str(make_blocks(find_subject([folder]))[0])

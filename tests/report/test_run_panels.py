@@ -180,7 +180,7 @@ def test_a_pretraining_begins_with_its_loss_beside_what_counting_reaches(run: Pa
     assert "perplexity 6.22; better than frequencies of words (6.5)." in text  # e to the 1.827
     assert "How sure" not in text  # nobody knows how much was held out
     HeldText(12, 5400).write(run)
-    assert "How sure: measured on 12 documents, 5,400 tokens that" in draw_results(run)[1]
+    assert "How sure: measured on 12 documents, 5,400 tokens of text that" in draw_results(run)[1]
     assert "plmctl finetune 'checkpoint=" in text
 
 

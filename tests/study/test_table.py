@@ -666,15 +666,15 @@ def test_the_page_says_how_much_text_is_held_out(
         write(here / str(cell.pretrain), "held_out.json", held)
     table = write_table(plan.study, results(plan, here), here)
     page = (here / "table.md").read_text()
-    assert "valid: 12 documents, 5,400 tokens (slow)" in table["notes"]
-    assert "valid: 12 documents, 5,400 tokens (slow)" in page
-    assert ("valid: 12 documents, 2,000 tokens (fast)" in page) is validates
+    assert "valid: 12 documents, 5,400 tokens of text (slow)" in table["notes"]
+    assert "valid: 12 documents, 5,400 tokens of text (slow)" in page
+    assert ("valid: 12 documents, 2,000 tokens of text (fast)" in page) is validates
     assert (
-        "held out: 12 documents, 1,999 tokens: too few for a validation" in page
+        "held out: 12 documents, 1,999 tokens of text: too few for a validation" in page
     ) is not validates
     assert ("a sample, no validation" in table["about"]["perplexity"]) is not validates
     assert ("Learning curves on a sample of held-out text" in page) is not validates
     for cell in plan.cells:
         write(here / str(cell.pretrain), "held_out.json", {"documents": 12, "tokens": 5400})
     notes = write_table(plan.study, results(plan, here), here)["notes"]
-    assert "valid: 12 documents, 5,400 tokens" in notes
+    assert "valid: 12 documents, 5,400 tokens of text" in notes
