@@ -30,6 +30,8 @@ from plmctl.data.located import locate
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.inputs.sharded import refuse_small_cache
 from plmctl.inputs.tokenize import find_sources
+from plmctl.knowledge.vector_files import find_static
+from plmctl.knowledge.vectors import find_vectors
 from plmctl.runs.adapt import complete
 from plmctl.runs.contract.alone import find_wrong_numbers
 from plmctl.runs.contract.stand_in import TINY
@@ -40,6 +42,7 @@ from plmctl.tasks.task import Task, as_task
 from plmctl.text.tokenizer import Tokenizer
 
 BY_GRAPH = ("eval", "predict", "generate", "serve")  # commands that take an exported folder
+BY_VECTORS = ("eval", "embed")  # commands that take vectors of words or of a graph
 MODELS = ("init", "checkpoint", "teacher")  # settings that name trained models
 OF_TASKS = ("model", "pattern", "size", "checkpoint")  # slots that decide how one is read
 OF_VOCABULARY = ("format", "noise", "eval.noise")  # parts that are given a vocabulary alone
@@ -181,6 +184,8 @@ def _parents(spec: RunSpec) -> Iterator[Callable[[], object]]:
     for key in MODELS:
         for path in _texts(spec.get(key)):
             if spec.provenance.verb in BY_GRAPH and is_deployed(Path(path).expanduser()):
+                continue
+            if spec.provenance.verb in BY_VECTORS and (find_static(path) or find_vectors(path)):
                 continue
             yield partial(open_source, path, plugins=spec.plugins)
     yield from (partial(Tokenizer.load, path) for path in _texts(spec.select("tokenizer.path")))

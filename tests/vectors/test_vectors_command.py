@@ -117,6 +117,10 @@ def test_words_of_chinese_lines(tmp_path: Path) -> None:
     said = plmctl("embed", f"checkpoint={file}", f"input={lines}", f"out={out}", code=3)
     assert "fix: segment=jieba" in said
     assert not out.exists()
+    words = [f"checkpoint={file}", f"input={lines}", f"out={out}", "data.segment=jieba"]
+    said = plmctl("embed", *words, code=2)  # the one problem: vectors are no wrong model
+    assert "fix: segment=jieba" in said
+    assert "problems" not in said
     made = average_words(texts, file, normalize=False, segment=cut_pairs)
     assert (made.covered, made.words, made.empty) == (4, 6, [2])  # marks are no words
     assert made.warnings == ["1 line without a vector, written as zeros: 2"]
