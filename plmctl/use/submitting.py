@@ -6,6 +6,7 @@ from typing import Any
 
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import UsageError
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import tell
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
@@ -23,7 +24,20 @@ def read_boards(task: Task) -> dict[str, list[Example]]:
     """The examples of every split that a leader board asks for, and that exists."""
     if found := {name: task.read(name) for name in task.submission if task.splits.has(name)}:
         return found
-    raise UsageError(f"--submission: no leader board of {task.name} is known, or no file of it")
+    raise _explain_absent(task)
+
+
+def _explain_absent(task: Task) -> UsageError:
+    """The error of a task without a leader board, or without the files that it asks for."""
+    if not task.submission:
+        return UsageError(f"--submission: plmctl knows no leader board of {task.name}")
+    known = task.splits.reader.splits
+    looked = "; ".join(f"{name}: {', '.join(known.get(name, ()))}" for name in task.submission)
+    fix = spell_word(f"task.path={{{next(iter(task.submission))}: <the test file>}}")
+    return UsageError(
+        f"--submission: no test file of {task.name} in {task.splits.path}; looked for {looked}"
+        f"\n  fix: {fix}"
+    )
 
 
 def submit_splits(
@@ -38,9 +52,7 @@ def submit_splits(
     """Write the file of a leader board for every split that exists."""
     files = {split: name for split, name in task.submission.items() if task.splits.has(split)}
     if not files:
-        wanted = ", ".join(task.submission) or "none: plmctl knows no leader board of it"
-        what = f"no split of {task.name} in {task.splits.path} can be submitted ({wanted})"
-        raise UsageError(f"--submission: {what}")
+        raise _explain_absent(task)
     for name in files.values():
         submission_file(output.path, name)
     for split, name in files.items():

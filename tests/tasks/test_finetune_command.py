@@ -28,6 +28,7 @@ from plmctl.tasks.readers import files
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.training.log import Log
+from plmctl.use.submitting import read_boards
 
 WORDS = {
     "good": ["fine", "great", "lovely", "superb"],
@@ -563,7 +564,7 @@ def test_wrong_uses_of_eval(trained, tmp_path):
         match=r"(?s)this checkpoint has pooler, class.*fix: # a checkpoint with such a head",
     ):
         _run("eval", f"checkpoint={run}", "task=lm", f"data.path={__file__}")
-    with pytest.raises(UsageError, match=r"no split of classification .*\(none: plmctl"):
+    with pytest.raises(UsageError, match="plmctl knows no leader board of classification"):
         _run("eval", f"checkpoint={run}", submission=True)
     words = ["task=classification", f"task.path={folder}", f"out={tmp_path / 'out'}"]
     with pytest.raises(ConfigError, match=r"^task.submission='../x.tsv': leads out of its folder"):
@@ -657,6 +658,19 @@ def test_submission_files_are_glues(tmp_path):
     text = write_submission(tmp_path, "RTE.tsv", submit(task, found)).read_text()
     assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
     assert submit(task, [{"id": "0", "guess": 2.34567}]) == "index\tprediction\n0\t2.346\n"
+
+
+def test_a_submission_without_its_files_names_them(tmp_path):
+    reader = Table(splits={"test_1": ["test1.json*"], "test_2": ["test2.json*", "test.json*"]})
+    how = {"name": "x", "reader": reader, "columns": {}, "max_length": 8, "metrics": ["accuracy"]}
+    boards = {"test_1": "a.json", "test_2": "b.json"}
+    (tmp_path / "test_public.json").write_text("{}")
+    with pytest.raises(UsageError) as error:
+        read_boards(Classification(**how, path=str(tmp_path), submission=boards))
+    assert "looked for test_1: test1.json*; test_2: test2.json*, test.json*" in str(error.value)
+    assert "fix: 'task.path={test_1: <the test file>}'" in str(error.value)
+    with pytest.raises(UsageError, match="plmctl knows no leader board of x"):
+        read_boards(Classification(**how, path=str(tmp_path)))
 
 
 def test_a_share_of_the_examples(trained, tmp_path, capsys):
