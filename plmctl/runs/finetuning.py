@@ -5,6 +5,7 @@ dev split is kept.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from plmctl.runs.task_fit import fit_task
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
 from plmctl.tasks.baselines import Baselines, score_baselines
+from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.scores.below import (
@@ -260,7 +262,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     if not given.front:  # else that command shows them in its own table
         title, as_json = f"{task.name}: {best.name}", given.json
         taken = footprint.record() if as_json else footprint.describe()
-        told = _describe(task, predicted) | _describe_result(task, record, baselines)
+        told = _describe(task, predicted) | _describe_result(task, record, baselines, devs)
         extra: dict[str, Any] = {"footprint": taken, **told}
         extra |= {"predictions": str(folder)} if metrics else {}
         extra |= {"beside": beside} if beside and as_json else places
@@ -278,15 +280,17 @@ def _count_choices(session: Session, plan: FinetuningPlan) -> dict[str, int]:
 
 
 def _describe_result(
-    task: Task, record: Mapping[str, Any], baselines: Baselines
+    task: Task, record: Mapping[str, Any], baselines: Baselines, devs: Mapping[str, Split]
 ) -> dict[str, Told]:
     """Remarks on what scores are worth, next to those of models without pretraining."""
     first, simple, how = task.metrics[0], baselines.scores, {"tests": record.get(TESTS)}
+    cut = sum((inference.count_truncation(split.rows) for split in devs.values()), Counter())
+    share = cut["lost"] / max(1, cut["lost"] + cut["read"])
     lines = list_unbeaten(record["metrics"], simple, first, lower=task.directions.lower, **how)
     found = {
         "chosen": Told("; ".join(list_choices(record))),
         "bundles in train": Told("; ".join(list_known(record))),
-        "baselines": Told(baselines.describe(first)),
+        "baselines": Told(baselines.describe(first, share)),
         UNBEATEN: Told("; ".join(lines), len(lines)),
     }
     return {name: told for name, told in found.items() if told.text}

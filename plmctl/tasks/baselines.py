@@ -26,6 +26,7 @@ from plmctl.tasks.task import Task
 # the answer itself is of training; `majority` among scores is of the answers that are scored
 CONSTANT = "most frequent in train"
 SHOWN = {CONSTANT: "always the answer that is most frequent in train"}
+LEAST_CUT = 0.01  # the least share of cut tokens that is shown
 EXAMPLES = 10_000  # training examples that are read at most
 LETTERS = 10_000_000  # and of their texts together
 Row = dict[str, Any]
@@ -43,14 +44,25 @@ class Baselines:
     remark: str = ""
     predictions: Mapping[str, Mapping[str, list[Row]]] = field(default_factory=dict)
 
-    def describe(self, metric: str) -> str:
-        """One line with the values of `metric`, or ""."""
+    def describe(self, metric: str, cut: float = 0.0) -> str:
+        """One line with the values of `metric`, or "".
+
+        Args:
+            metric: The metric.
+            cut: The share of the tokens that the fine-tuned model does not read.
+        """
         lines = [
             f"{split} "
             + ", ".join(f"{SHOWN.get(name, name)} {of[metric]:.4f}" for name, of in models.items())
             for split, models in self.scores.items()
         ]
-        return f"{metric}: {'; '.join(lines)}{self.remark}" if lines else ""
+        words = any({*models} - {CONSTANT} for models in self.scores.values())
+        whole = (
+            f"; simple models read whole texts; {cut:.0%} of the tokens are cut off what the"
+            " fine-tuned one reads (task.max_length)"
+        )
+        said = whole if words and cut >= LEAST_CUT else ""
+        return f"{metric}: {'; '.join(lines)}{self.remark}{said}" if lines else ""
 
 
 def score_baselines(

@@ -106,6 +106,10 @@ def test_classes() -> None:
         "accuracy: dev always the answer that is most frequent in train 0.6667, words 1.0000,"
         " words and pairs 1.0000"
     )
+    assert found.describe("accuracy", 0.48).endswith(
+        "; simple models read whole texts; 48% of the tokens are cut off what the fine-tuned one"
+        " reads (task.max_length)"
+    )
 
 
 def test_the_order_of_words_is_seen_by_pairs_alone() -> None:
