@@ -353,11 +353,11 @@ def test_as_commands(name: str, tmp_path: Path) -> None:
     assert ({"f1/cnn", "f1/wikipedia"} <= set(scores)) == (name != "quac")
     saved = (run / "predictions" / "dev.jsonl").read_text()
     again = config.compose("eval", None, [f"checkpoint={run}", f"out={tmp_path / 'out'}"])
-    assert perform(again) == 0
+    assert perform(again)  # the metrics
     assert (tmp_path / "out" / "dev.jsonl").read_text() == saved
     (tmp_path / "new.txt").write_text("who\tit\twhere\tthe black cat sat on a mat\n")
     asked = [f"checkpoint={run}", f"input={tmp_path / 'new.txt'}", f"out={tmp_path / 'new'}"]
-    assert perform(config.compose("eval", None, asked)) == 0
+    perform(config.compose("eval", None, asked))
     (answer,) = map(json.loads, (tmp_path / "new" / "new.jsonl").read_text().splitlines())
     assert isinstance(answer["guess"], str)
     assert not any(key.startswith("gold") for key in answer)
