@@ -206,10 +206,12 @@ def read_bare(about: About, words: Sequence[str]) -> list[str]:
 
 def is_setting(word: str) -> bool:
     """Whether a word is `key=value` or `~key`, and no path such as `runs/seed=1,task=sst2`: only
-    Hydra's own groups have a slash in their names.
+    Hydra's own groups have a slash in their names. A dot before it is that of a misspelt key.
     """
     key, equals, _ = word.partition("=")
-    named = "/" not in key or key.lstrip("+").startswith("hydra/")
+    owner, slash, _ = key.partition("/")
+    misspelt = "." in owner.strip(".") and not Path(word).exists()
+    named = not slash or owner.lstrip("+") == "hydra" or misspelt
     return word.startswith("~") or (bool(equals) and named)
 
 

@@ -40,6 +40,8 @@ LATER: dict[tuple[str, str], Any] = {  # defaults of later settings: they make n
     **{(verb, "task.reader.merged_by"): None for verb in ("finetune", "distill", "eval", "attack")},
     ("embed", "dimensions"): None,
     ("eval", "task.seeds"): [],
+    ("eval", "only"): None,
+    **{(verb, "tokenizer.normalize"): None for verb in ("pretrain", "tokenize", "finetune")},
     ("embed", "numbers"): "fp32",
     **{(verb, "task.dimensions"): None for verb in ("finetune", "distill", "eval")},
     **{(verb, "task.matryoshka"): [] for verb in ("finetune", "distill", "eval")},

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from plmctl.nn.norm import RMSNorm
 from plmctl.nn.stack import Stack
 
 
@@ -55,7 +56,11 @@ class NarrowRMSNorm(nn.RMSNorm):
             return F.rms_norm(x.to(low), self.normalized_shape, self.weight.to(low), eps)
 
 
-NARROW: dict[type, Any] = {nn.LayerNorm: NarrowLayerNorm, nn.RMSNorm: NarrowRMSNorm}
+NARROW: dict[type, Any] = {
+    nn.LayerNorm: NarrowLayerNorm,
+    nn.RMSNorm: NarrowRMSNorm,
+    RMSNorm: NarrowRMSNorm,
+}
 
 
 def narrow_streams(*modules: nn.Module) -> None:

@@ -21,7 +21,14 @@ def layer_norm(*, width: int, eps: float, bias: bool = True) -> nn.Module:
 @part_of("norm")
 def rms_norm(*, width: int, eps: float) -> nn.Module:
     """`x / sqrt(mean(x^2) + eps) * weight` (Zhang and Sennrich, 2019, arXiv:1910.07467)."""
-    return nn.RMSNorm(width, eps=eps)
+    return RMSNorm(width, eps=eps)
+
+
+class RMSNorm(nn.RMSNorm):
+    """`nn.RMSNorm` in the type of its weights: torch warns of 16 bits by fp32, and is slow."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype))
 
 
 @part_of("norm")

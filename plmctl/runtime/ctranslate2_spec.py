@@ -27,6 +27,7 @@ from plmctl.nn.cells.cross_attention import CrossAttention
 from plmctl.nn.cells.feedforward import ACTIVATIONS, FeedForward
 from plmctl.nn.cells.glu import GLU
 from plmctl.nn.embeddings import Embedding
+from plmctl.nn.norm import RMSNorm
 from plmctl.nn.positions import ALiBi, Learned, NoPosition, RelativeBuckets, Rotary, Sinusoidal
 from plmctl.nn.residual import Block
 from plmctl.nn.scores import Dot
@@ -43,7 +44,7 @@ ACTS = {  # by the names of `ctranslate2.specs.common_spec.Activation`
     "sigmoid": "Sigmoid",
     "tanh": "Tanh",
 }
-NORMS = {nn.LayerNorm: False, nn.RMSNorm: True}  # whether it is an RMS norm
+NORMS = {nn.LayerNorm: False, RMSNorm: True}  # whether it is an RMS norm
 READ, WRITE = (Attention,), (Attention, CrossAttention)  # the cells before the feed-forward one
 FORWARD = {FeedForward: False, GLU: True}  # whether it has a gate
 

@@ -24,6 +24,7 @@ _FORM = "a word, its frequency and its part of speech, the last two optional"
 # a line of jieba's dictionary: a word, its frequency, its part of speech
 _ENTRY = re.compile(r"(?P<word>[\w+#&.%·•・-]+)(?: (?P<count>\d+))?(?: [A-Za-z]+)?")
 _LETTERS = re.compile(r"[\w+#&.%·•・-]+")
+_TEXT = re.compile(r"[{}]|[，。！？；]\w")  # an object of JSON, or a sentence
 _BETWEEN = re.compile(r"[\s,;:|/，；：、]+")  # signs between the cells of other layouts
 _NUMBER = re.compile(r"[-+]?(?P<whole>\d+)(?:\.\d*)?")
 _TAG = re.compile("[A-Za-z]+")
@@ -140,6 +141,8 @@ def _mend_entry(line: str) -> str:
     """The fix for a line that is no entry: the same word, frequency and part of speech, or none of
     it.
     """
+    if _TEXT.search(line):
+        return "leave this line out"
     cells = [*filter(None, _BETWEEN.split(line.strip()))]
     counts = [number["whole"] for cell in cells if (number := _NUMBER.fullmatch(cell))]
     texts = [cell for cell in cells if not _NUMBER.fullmatch(cell)]

@@ -62,12 +62,13 @@ def test_what_makes_losses_unlike(words: list[str], said: str) -> None:
 
 
 def test_a_study_leaves_the_loss_of_a_helper_out_of_the_column() -> None:
+    common = {"loss", "start/grad_norm/0", "loss/mlm"}
     arms = {
-        name: SimpleNamespace(pretrain=own, arm=SimpleNamespace(pretrain=True), measured={term})
-        for name, own, term in (
-            ("bert", BERT, "loss/mlm"),
-            ("electra", ELECTRA, "loss/rtd"),
-            ("other", copy.deepcopy(BERT), "loss/mlm"),
+        name: SimpleNamespace(pretrain=own, arm=SimpleNamespace(pretrain=True), measured=measured)
+        for name, own, measured in (
+            ("bert", BERT, common),
+            ("electra", ELECTRA, common | {"loss/rtd"}),
+            ("other", copy.deepcopy(BERT), common),
         )
     }
     cells = [SimpleNamespace(arm=arm, seed=0, pretrain=arm, jobs=[arm]) for arm in arms]
@@ -81,11 +82,14 @@ def test_a_study_leaves_the_loss_of_a_helper_out_of_the_column() -> None:
     assert "of 'electra' is the loss of a helper" in results.problems[0]
     whole = Metric(PRETRAIN, "loss")  # a sum of other losses
     assert [len(results.values(whole, arm)) for arm in arms] == [1, 0, 1]
-    assert "the sum of rtd by electra (weight=1, rtd_weight=50)" in results.problems[-1]
+    assert "the sum of mlm, rtd by electra (weight=1, rtd_weight=50)" in results.problems[-1]
     assert len(results.values(Metric(PRETRAIN, "start/grad_norm/0"), "electra")) == 1
     plan.study.metrics = {"masked": metric, "all": whole}
     lines = list_unlike_arms(plan.study, plan.arms)
     assert [line.partition(" of ")[0] for line in lines] == ["loss/mlm", "loss"]
+    arms["other"].measured = {"loss", "loss/lm"}
+    lacking = list_unlike_arms(plan.study, plan.arms)
+    assert "loss/mlm is no metric of 'other': it is left out of the column" in lacking
 
 
 def test_a_whole_loss_is_named_by_its_summands() -> None:

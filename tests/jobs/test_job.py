@@ -131,9 +131,9 @@ KEYS = {
     "tokenize tokenizer=byte_bpe out=x": "2281953bfedb8369",
     "finetune task=sst2 task.path=null checkpoint=null": "c8b6c3040e0b7594",
     "finetune task=squad task.path=null checkpoint=null distill=kd": "23417b398b517811",
-    "eval checkpoint=x": "0bccbfc1e7a02d51",
-    "eval checkpoint=x task=lm": "19014707492bfee6",
-    "eval checkpoint=x task=sts task.path=y": "533999a9cf559f4a",
+    "eval checkpoint=x": "5dac21c84edc265d",
+    "eval checkpoint=x task=lm": "264cd39104f4ebce",
+    "eval checkpoint=x task=sts task.path=y": "195303fc31c516e2",
 }
 
 

@@ -49,6 +49,6 @@ def test_cells_that_would_run_are_guarded_and_come_back(
 
 def test_names_of_a_study_are_guarded() -> None:
     rows = [{"metric": "@loss", "arm": "=1+1", "mean": -0.5, "values": {0: -0.5, 1: 1.0}}]
-    shown = next(csv.DictReader(io.StringIO(_csv(rows, [{"arm": "=1+1", "cost": 2.0}]))))
+    shown = next(csv.DictReader(io.StringIO(_csv(rows, [{"arm": "=1+1", "cost": 2.0}], ["@note"]))))
     assert (shown["metric"], shown["arm"], shown["mean"]) == ("'@loss", "'=1+1", "-0.5")
     assert shown["values"] == "0=-0.5 1=1.0"

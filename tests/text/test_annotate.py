@@ -199,12 +199,21 @@ def test_the_model_of_jieba_finds_traditional_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["云计算\t5", "云计算,5", '{"word": "云计算"}', "云计算 5 n x", "今天，我们去公园"]
+    ("line", "fix"),
+    [
+        ("云计算\t5", "write it as: 云计算 5"),
+        ("云计算,5", "write it as: 云计算 5"),
+        ("云计算 5 n x", "write it as: 云计算 5 n"),
+        ('{"word": "云计算"}', "leave this line out"),
+        ("今天，我们去公园", "leave this line out"),
+    ],
 )
-def test_a_file_that_is_no_dictionary_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+def test_a_file_that_is_no_dictionary_is_refused_with_its_line(
+    tmp_path: Path, line: str, fix: str
+) -> None:
     file = tmp_path / "words.txt"
     file.write_text(f"区块链 10 nz\n\nC++\n阿尔伯特·爱因斯坦 nr\n{line}\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"words\.txt:5: no entry.*\n  fix: .*云计算 5 n"):
+    with pytest.raises(DataError, match=rf"words\.txt:5: no entry.*\n  fix: .*{fix}"):
         segment.read_dictionary(file)
     file.write_text("\n", encoding="utf-8")
     with pytest.raises(DataError, match="no entries"):

@@ -25,6 +25,7 @@ from plmctl.nn.cells.base import (
 )
 from plmctl.nn.divided import CutColumns, CutRows, Plan
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.norm import RMSNorm
 from plmctl.nn.scores import make_score
 from plmctl.nn.weights import WeightsFactory, make_weights
 
@@ -108,7 +109,7 @@ class Attention(Cell):
         self.kv = nn.Linear(width, keys, bias=own_bias) if grouped else None
         self.score = make_score(scores, num_heads=num_heads, head_width=self.head_width)
         self.q_norm, self.k_norm = (
-            nn.RMSNorm(self.head_width, eps=1e-6) if qk_norm else None for _ in range(2)
+            RMSNorm(self.head_width, eps=1e-6) if qk_norm else None for _ in range(2)
         )
         self.facts = replace(self.facts, outputs=outputs)
         self.out = nn.Linear(inner, outputs or width, bias=bias)
@@ -203,9 +204,9 @@ class Attention(Cell):
         return self._divide(q, self.q_norm), self._divide(k, self.k_norm)
 
     def _divide(self, x: Tensor, norm: nn.RMSNorm) -> Tensor:
-        x = x.to(norm.weight.dtype)  # 16 bits by fp32 weights have no fused norm, and warn
         if self.team.size == 1:
             return norm(x)  # type: ignore[no-any-return]
+        x = x.to(norm.weight.dtype)
         return F.rms_norm(x, norm.normalized_shape, self.team.enter(norm.weight), norm.eps)
 
 
