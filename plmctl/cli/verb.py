@@ -4,6 +4,7 @@ are explained.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Sequence
@@ -210,7 +211,7 @@ def is_setting(word: str) -> bool:
     """
     key, equals, _ = word.partition("=")
     owner, slash, _ = key.partition("/")
-    misspelt = "." in owner.strip(".") and not Path(word).exists()
+    misspelt = "." in owner.strip(".") and not os.path.exists(word)
     named = not slash or owner.lstrip("+") == "hydra" or misspelt
     return word.startswith("~") or (bool(equals) and named)
 

@@ -78,8 +78,10 @@ class MinimalPairs(PairScorer, Probe):
             column = f"{self.order}-gram of {Path(self.ngram).name}"
             values[column] = self._count(self.ngram, pairs)
         judged = {each: self.summarize(pairs, self.judge(*own)) for each, own in values.items()}
-        if tied := int(np.count_nonzero(find_ties(scored.good, scored.bad))):
-            extra["tied"] = Told(f"{counted(tied, 'pair')} of equal scores {NEAR}", tied)
+        for each, own in values.items():
+            if tied := int(np.count_nonzero(find_ties(*own))):
+                of = "" if each == name else f", {each}"
+                extra[f"tied{of}"] = Told(f"{counted(tied, 'pair')} of equal scores {NEAR}", tied)
         if left:
             why = f"{counted(left, 'pair')} with equal or empty sentences"
             extra["left out"] = Told(why, left)

@@ -196,6 +196,9 @@ class Surprisal(Probe):
             if self.spillover and not replace(self, spillover=0)._count_lacking(words):
                 fix = f"task.spillover=0, or {fix}"
             raise DataError(why, file=self.path, fix=fix)
+        if np.ptp(times) == 0:
+            what = f"all {len(times):,} times are {times[0]:g}: there is nothing to predict"
+            raise DataError(what, file=self.path, fix="task.columns.time=<the column of times>")
         both = np.concatenate([base, bits], 1)
         part = np.arange(len(times)) * self.folds // len(times)
         gains = np.zeros(len(times))
@@ -255,10 +258,11 @@ def _read_text(file: Path) -> Iterator[TimedWord]:
 
 
 def _read_table(file: Path, columns: Mapping[str, str | None]) -> Iterator[TimedWord]:
-    sentence, place, timed = "", 0, False
+    sentence, place, timed, skipped = "", 0, False, 0
     rows = list(named_rows(file))
-    times = (row.get(columns["time"]) for _, row in rows)
-    commas = has_decimal_commas(str(time) for time in times if time not in UNKNOWN)
+    times = [str(time) for _, row in rows if (time := row.get(columns["time"])) not in UNKNOWN]
+    commas = has_decimal_commas(times)
+    centred = any(time.strip().startswith("-") for time in times)  # 0 is a time among others
     if commas:
         remark(f"{file}: times have a comma before their decimals")
     for line, row in rows:
@@ -270,7 +274,11 @@ def _read_table(file: Path, columns: Mapping[str, str | None]) -> Iterator[Timed
         sentence, place = name, place + 1 if name == sentence else 1
         timed = timed or columns["time"] in row
         time = _read_time(row.get(columns["time"]), commas, file, line)
+        if time == 0 and not centred:  # as eye trackers write of a word without a look
+            time, skipped = None, skipped + 1
         yield TimedWord(name, place, text, time)
+    if skipped:
+        remark(f"{file}: {counted(skipped, 'word')} with the time 0 were skipped: left out", WARN)
     if columns["time"] is not None and place and not timed:
         missing = _explain_missing(row, "time", columns, file, line)
         if columns["time"] != COLUMNS["time"]:

@@ -11,6 +11,7 @@ from typing import Any
 from plmctl.analysis.runs import CONFIG
 from plmctl.report.studies import StudyFolder, is_study
 from plmctl.report.sweeps import ABSENT, find_value, name_jobs, read_records
+from plmctl.storage.reading import parse_json
 
 CHECKPOINT = "checkpoint"
 UNITS = {"step": "update"}  # the names of other ages are their units: words
@@ -67,8 +68,20 @@ def read_checkpoint_scores(folder: Path) -> CheckpointScores | None:
             continue
         run, group = (f"{name} {settings}".strip() for name in names)
         unit = UNITS.get(aged["unit"], aged["unit"])
-        found.append(CheckpointScore(run, group, unit, int(aged["age"]), job["metrics"]))
+        age = _read_age(place, aged["unit"], int(aged["age"]))
+        found.append(CheckpointScore(run, group, unit, age, job["metrics"]))
     return CheckpointScores(found, superseded) if found else None
+
+
+def _read_age(checkpoint: Path, unit: str, named: int) -> int:
+    """The words or updates before a checkpoint. An update may end behind the number of its name,
+    which stands where the checkpoint is gone.
+    """
+    try:
+        progress = parse_json((checkpoint / "trainer.json").read_text(encoding="utf-8"))["progress"]
+        return int(progress.get(unit) or named)
+    except (OSError, ValueError, KeyError):
+        return named
 
 
 def _is_score(job: Mapping[str, Any]) -> bool:

@@ -98,7 +98,7 @@ def bootstrap(
     return {name: found[name] for name in forms if name in found}
 
 
-def wilson(right: float, n: int) -> tuple[float, float]:
+def wilson(right: float, n: float) -> tuple[float, float]:
     """`(p + z^2/2n -+ z sqrt(p (1 - p) / n + z^2/4n^2)) / (1 + z^2/n)`, the interval of a share p =
     right / n, for few examples, too (Wilson, 1927).
     """

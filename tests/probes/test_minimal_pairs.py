@@ -262,12 +262,11 @@ def test_the_mean_is_over_paradigms() -> None:
     assert intervals["pairs"] == pytest.approx((low, high))
     single = MinimalPairs(path="x").summarize(pairs[:4], right[:4])[1]
     assert single["accuracy"] == single["pairs"]  # of one paradigm
-    sides = [
-        stats.binomtest(k, n).proportion_ci(method="wilson") for k, n in ((3, 4), (1, 2), (4, 4))
-    ]
-    below = sum((p - ci.low) ** 2 for p, ci in zip((0.75, 0.5, 1), sides, strict=True)) ** 0.5 / 3
-    above = sum((ci.high - p) ** 2 for p, ci in zip((0.75, 0.5, 1), sides, strict=True)) ** 0.5 / 3
-    assert intervals["accuracy"] == pytest.approx((0.75 - below, 0.75 + above))
+    # by hand: variance of the mean (3/16 / 3 + 1/4 / 1 + 0) / 9, so much as of 5.4 pairs
+    z, n = stats.norm.ppf(0.975), 0.75 * 0.25 / ((3 / 16 / 3 + 1 / 4) / 9)
+    middle, half = 0.75 + z * z / (2 * n), z * (0.75 * 0.25 / n + z * z / (4 * n * n)) ** 0.5
+    ends = [(middle + side * half) / (1 + z * z / n) for side in (-1, 1)]
+    assert intervals["accuracy"] == pytest.approx(ends)
     by = MinimalPairs(path="x", by="paradigm").summarize(pairs, right)[0]
     assert {name: by[name] for name in "abc"} == {"a": 0.75, "b": 0.5, "c": 1.0}
 
@@ -356,6 +355,7 @@ def test_files_of_blimp_and_of_two_columns(tmp_path: Path) -> None:
         ({}, ConfigError, "a file or a folder of minimal pairs"),
         ({"path": "gone"}, DataError, "no such file"),
         ({"path": "wrong.tsv"}, DataError, r"wrong\.tsv:2.*no two sentences"),
+        ({"path": "null.jsonl"}, DataError, r"null\.jsonl:1.*good or bad has no text"),
         ({"path": "same.tsv"}, DataError, "no pair of two sentences that differ"),
         ({"path": "x", "normalise": 2.0}, ConfigError, "0 .sum. to 1"),
         ({"path": "x", "pairs": 0}, ConfigError, "1 or more"),
@@ -365,6 +365,7 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch, settings, error, wo
     monkeypatch.chdir(tmp_path)
     Path("wrong.tsv").write_text("good\tworse\na\tb\n")
     Path("same.tsv").write_text("good\tbad\na\ta\n")
+    Path("null.jsonl").write_text('{"good": "a", "bad": null}\n')
     with pytest.raises(error, match=words):
         MinimalPairs(**settings).read()
 

@@ -119,6 +119,8 @@ def test_tables_and_texts(tmp_path: Path) -> None:
         (["312,5", "210", ""], [312.5, 210, None]),
         (["1.312,50", "-210,5", "NA"], [1312.5, -210.5, None]),
         (["1.312,500", "7", "8"], [1312.5, 7, 8]),
+        (["312", "0", "0.0"], [312, None, None]),  # skipped words
+        (["-0.5", "0", "1.5"], [-0.5, 0, 1.5]),  # centred times
         (
             ["312,5", "210.5", "3"],
             "a.csv:2: the time '312,5' is no number\n  fix: # write 312.5 in",

@@ -34,9 +34,14 @@ def write_study(folder: Path, labels: dict[str, str], old: str) -> Path:
     return folder
 
 
-def test_runs_have_a_curve_each_in_the_order_of_age(tmp_path: Path) -> None:
+def test_runs_have_a_curve_each_in_the_order_of_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     place = "runs/a/checkpoints/words-"
     scores = {f"{place}20": 0.6, f"{place}9": 0.5, "runs/b/checkpoints/step-3": 0.7}
+    Path(f"{place}20").mkdir(parents=True)  # the update ended a word behind its mark
+    Path(f"{place}20/trainer.json").write_text(json.dumps({"progress": {"words": 21}}))
     subject = find_subject([write_scores(tmp_path / "swept", {**scores, "runs/c": 0.1})])
     assert subject.title == "Scores of 3 checkpoints"
     *_, words, table, updates, other = panel(subject)
@@ -45,7 +50,7 @@ def test_runs_have_a_curve_each_in_the_order_of_age(tmp_path: Path) -> None:
     assert isinstance(table, TableBlock)
     assert isinstance(other, TableBlock)
     assert table.head == ["run", "words", "n", "blimp/accuracy"]
-    assert table.rows == [["runs/a", "9", "1", "0.5000"], ["runs/a", "20", "1", "0.6000"]]
+    assert table.rows == [["runs/a", "9", "1", "0.5000"], ["runs/a", "21", "1", "0.6000"]]
     assert other.rows == [["runs/b", "3", "1", "0.7000"]]
     assert other.head[1] == "update"
 
