@@ -39,6 +39,7 @@ _SUFFIXES = (*(stem + end for stem in (".txt", ".jsonl") for end in ("", *_PACKE
 _ONCE_NAMED = (*(_CSV + end for end in ("", *_PACKED)), ".tsv", ".ndjson", _MARKDOWN, *_PAGES)
 _NOTES = ("readme", "license", "changelog")  # pages about the files next to them
 _WIKI = re.compile(r"wiki_\d+(\.gz|\.zst)?")  # WikiExtractor's own file names
+_HELD_OUT = re.compile(r"(valid|validation|dev|test|held[-_]?out)[._-]")
 _looked: set[tuple[str, ...]] = set()  # paths whose skipped files were looked for
 
 
@@ -143,6 +144,19 @@ def _warn_of_skipped(paths: Sequence[str | Path], setting: str) -> None:
     number, found, fix = describe_skipped(paths, setting)
     if number:
         remark(f"{found}\n  fix: {fix}", WARN)
+    if setting == "data.path":
+        for folder in (Path(path).expanduser() for path in paths):
+            _warn_of_held_out(folder)
+
+
+def _warn_of_held_out(folder: Path) -> None:
+    """Warn of files of a folder whose names are those of held-out parts."""
+    files = _find(folder, "data.path") if folder.is_dir() else []
+    held = [file for file in files if _HELD_OUT.match(file.name.lower())]
+    if held and len(held) < len(files):
+        names = list_some([file.name for file in held], FEW)
+        fix = "fix: # name the others in data.path, and this part in data.valid_path"
+        remark(f"{folder}: {names} is read for training, as the other files are\n  {fix}", WARN)
 
 
 def leave_out_empty(files: Sequence[Given], setting: str) -> list[Given]:

@@ -250,3 +250,19 @@ def test_in_a_checkout_that_nobody_installed_the_extra_is_named(
         install_command("chinese")
         == f"pip install -e '{Path(extras.__file__).parents[2]}[chinese]'"
     )
+
+
+def test_held_out_files_of_a_folder_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("01-speech.txt", "valid.txt", "validity.txt"):
+        (tmp_path / name).write_text("a text\n")
+    assert len(inputs.find_files(tmp_path)) == 3
+    (said,) = [record.message for record in caplog.records if "for training" in record.message]
+    assert ": valid.txt is read for training" in said
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "test.txt").write_text("a text\n")
+    caplog.clear()
+    inputs.find_files(alone)
+    assert not caplog.records
