@@ -35,7 +35,7 @@ from plmctl.jobs.job import remark_next
 from plmctl.jobs.sweep_job import SweepJob, find_folder, read_last_metrics, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweep_tasks, sweeps
-from plmctl.report.checkpoint_scores import read_checkpoint_scores
+from plmctl.report.checkpoint_scores import find_checkpoint_scores
 from plmctl.report.folds import conclude_folds
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.storage.paths import SUBMITTED, fresh
@@ -285,7 +285,7 @@ def _conclude(given: Provenance, folder: Path, code: int) -> int:
         sweep_tasks.write(tasks, folder)
         for end in ends:
             remark(end)
-        if read_checkpoint_scores(folder):
+        if find_checkpoint_scores(records):
             remark(f"learning curves: {spell_line('report', folder)}")
     what = "stopped" if code else "some jobs failed"
     code = code or int(any(record["code"] for record in records))

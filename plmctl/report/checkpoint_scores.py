@@ -10,7 +10,7 @@ from typing import Any
 
 from plmctl.analysis.runs import CONFIG
 from plmctl.report.studies import StudyFolder, is_study
-from plmctl.report.sweeps import ABSENT, find_value, name_jobs, read_records
+from plmctl.report.sweeps import ABSENT, find_value, name_jobs
 from plmctl.storage.reading import parse_json
 
 CHECKPOINT = "checkpoint"
@@ -50,11 +50,11 @@ class CheckpointScores:
     superseded: int = 0
 
 
-def read_checkpoint_scores(folder: Path) -> CheckpointScores | None:
-    """The scores in the folder of a sweep of `eval`; None where it has none of checkpoints whose
+def find_checkpoint_scores(records: Sequence[dict[str, Any]]) -> CheckpointScores | None:
+    """The scores in the records of a sweep of `eval`; None where it has none of checkpoints whose
     names have their age.
     """
-    jobs = [job for job in read_records(folder) if _is_score(job)]
+    jobs = [job for job in records if _is_score(job)]
     studies: dict[Path, Mapping[Path, tuple[str, str]]] = {}
     found, superseded = list[CheckpointScore](), 0
     for job, settings in zip(jobs, name_jobs(jobs, without=[CHECKPOINT]), strict=True):

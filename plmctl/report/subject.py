@@ -21,9 +21,9 @@ from plmctl.analysis.runs import (
 from plmctl.core.errors import DataError, PlmctlError, UsageError, did_you_mean, list_problems
 from plmctl.core.spelling import spell_line, spell_word
 from plmctl.core.terminal import counted
-from plmctl.report.checkpoint_scores import CheckpointScores, read_checkpoint_scores
+from plmctl.report.checkpoint_scores import CheckpointScores, find_checkpoint_scores
 from plmctl.report.studies import STUDY, StudyFolder, is_study
-from plmctl.report.sweeps import REPEATED, find_folders, name_jobs, read_record
+from plmctl.report.sweeps import REPEATED, find_folders, name_jobs, read_record, read_records
 from plmctl.storage.paths import find_near
 from plmctl.tasks.scores.bundles import add_bundles
 from plmctl.tasks.scores.metrics import spell_metric
@@ -242,7 +242,7 @@ def find_subject(
     if studies:
         study = StudyFolder.read(studies[0])
         return Subject(study=study, wishes=wishes, plugins=plugins, folders=studies)
-    if len(folders) == 1 and (scores := read_checkpoint_scores(folders[0])):
+    if len(folders) == 1 and (scores := find_checkpoint_scores(read_records(folders[0]))):
         return Subject(scores=scores, wishes=wishes, plugins=plugins, folders=folders)
     folders = [inner for folder in folders for inner in _jobs(folder)]
     for folder in folders:

@@ -53,7 +53,7 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
         DataError: if the path has no files, or if all are empty.
     """
     files = _find(path, setting)
-    _warn_of_skipped([path], setting)
+    _warn_of_folders([path], setting, files)
     return leave_out_empty(files, setting)
 
 
@@ -135,8 +135,8 @@ def _is_skipped(file: Path) -> bool:
     return file.name.endswith(_ONCE_NAMED) and not notes and file.stat().st_size > 0
 
 
-def _warn_of_skipped(paths: Sequence[str | Path], setting: str) -> None:
-    """Warn once of the unread files in folders."""
+def _warn_of_folders(paths: Sequence[str | Path], setting: str, read: Sequence[Given]) -> None:
+    """Warn once of the unread files in folders, and of held-out parts among those in `read`."""
     key = tuple(map(str, paths))
     if key in _looked:  # a command looks for its files several times
         return
@@ -146,15 +146,15 @@ def _warn_of_skipped(paths: Sequence[str | Path], setting: str) -> None:
         remark(f"{found}\n  fix: {fix}", WARN)
     if setting == "data.path":
         for folder in (Path(path).expanduser() for path in paths):
-            _warn_of_held_out(folder)
+            inside = [file for file in read if isinstance(file, Path) and folder in file.parents]
+            _warn_of_held_out(folder, inside)
 
 
-def _warn_of_held_out(folder: Path) -> None:
+def _warn_of_held_out(folder: Path, files: Sequence[Path]) -> None:
     """Warn of files of a folder whose names are those of held-out parts."""
-    files = _find(folder, "data.path") if folder.is_dir() else []
-    held = [file for file in files if _HELD_OUT.match(file.name.lower())]
+    held = [file.name for file in files if _HELD_OUT.match(file.name.lower())]
     if held and len(held) < len(files):
-        names = list_some([file.name for file in held], FEW)
+        names = list_some(held, FEW)
         fix = "fix: # name the others in data.path, and this part in data.valid_path"
         remark(f"{folder}: {names} is read for training, as the other files are\n  {fix}", WARN)
 
@@ -213,7 +213,7 @@ def find_all(
     inputs: list[Input] = []
     for path in several:
         inputs += _find_data_set(str(path)) or _find(path, setting)
-    _warn_of_skipped(several, setting)
+    _warn_of_folders(several, setting, inputs)
     found = list(dict.fromkeys(inputs))
     others = leave_out_empty(found, setting)
     return found if empty else others
