@@ -105,6 +105,7 @@ def draw_means(
     marks: Mapping[str, float] | None = None,
     guides: Mapping[str, Curve] | None = None,
     among: Sequence[Curve] = (),
+    bands: Mapping[str, Band] | None = None,
 ) -> str:
     """One SVG with the mean of each group of repeated runs, shaded from the lowest to the highest
     run.
@@ -119,9 +120,10 @@ def draw_means(
         marks: levels with names, dashed.
         guides: curves with names, dashed.
         among: curves that the axes enclose, too.
+        bands: the shades of groups of one run.
     """
     curves: dict[str, Curve] = {}
-    bands: dict[str, Band] = {}
+    bands = dict(bands or {})
     for name, runs in groups.items():
         mean = average_curves(runs)
         curves[name] = [(at, unit(value)) for at, value in mean]

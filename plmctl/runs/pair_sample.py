@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -33,12 +34,14 @@ class PairSample:
 
     @classmethod
     def of(cls, settings: Eval, tokenizer: Tokenizer) -> PairSample | None:
-        """The sample of a run, drawn by `eval.seed`; None: the run names no pairs."""
+        """The sample of a run, drawn by `eval.seed`, as many pairs of each paradigm as of others or
+        one more; None: the run names no pairs.
+        """
         if settings.minimal_pairs is None:
             return None
         part = PairScorer(path=settings.minimal_pairs)
         pairs, _ = part.read()
-        drawn = Random(settings.seed).sample(range(len(pairs)), min(settings.pairs, len(pairs)))
+        drawn = _draw_evenly(pairs, settings.pairs, Random(settings.seed))
         return cls(part, [pairs[number] for number in sorted(drawn)], len(pairs), tokenizer)
 
     def describe(self, model: Model) -> str:
@@ -50,7 +53,22 @@ class PairSample:
         )
 
     def score(self, model: Model, device: torch.device) -> dict[str, float]:
-        """{"acc/minimal_pairs": the mean accuracy over the paradigms of the sample}."""
-        scored = self.part.score_pairs(model, self.tokenizer, self.pairs, device)
+        """{"acc/minimal_pairs": the mean accuracy over the paradigms of the sample}, with the ends
+        of its 95% interval; computed in fp32, as `plmctl eval` does.
+        """
+        with torch.autocast(device.type, enabled=False):
+            scored = self.part.score_pairs(model, self.tokenizer, self.pairs, device)
         right = self.part.judge(scored.good, scored.bad)
-        return {"acc/minimal_pairs": self.part.summarize(self.pairs, right)[0]["accuracy"]}
+        scores, intervals = self.part.summarize(self.pairs, right)
+        low, high = intervals["accuracy"]
+        found = {"acc": scores["accuracy"], "low": low, "high": high}
+        return {f"{kind}/minimal_pairs": value for kind, value in found.items()}
+
+
+def _draw_evenly(pairs: Sequence[Pair], most: int, draws: Random) -> list[int]:
+    """The numbers of `most` pairs: one of each paradigm, then a second one of each, and so on."""
+    rank, rounds = Counter[str](), list[tuple[int, int]]()
+    for number in draws.sample(range(len(pairs)), len(pairs)):
+        rounds.append((rank[pairs[number].paradigm], number))
+        rank[pairs[number].paradigm] += 1
+    return [number for _, number in sorted(rounds, key=lambda each: each[0])[:most]]

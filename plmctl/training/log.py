@@ -43,6 +43,7 @@ HIDDEN = (
     "stage",
     "slowest_over",
 )  # in the file, not on the line
+ENDS = ("low", "high")  # the 95% interval of an accuracy
 
 
 class Log:
@@ -238,8 +239,10 @@ def format_line(
     }
     for name, value in numbers.items():
         kind, _, term = name.rpartition("/")
-        if (kind == "acc" and f"loss/{term}" in numbers) or (
-            name == "loss" and any(n.startswith("loss/") for n in numbers)
+        if (
+            (kind == "acc" and f"loss/{term}" in numbers)
+            or (name == "loss" and any(n.startswith("loss/") for n in numbers))
+            or kind in ENDS
         ):
             continue
         if name == "slowest_rank":
@@ -251,8 +254,15 @@ def format_line(
             _word(name, value, alone=alone)
             + ("%" if is_percent(name) else "")
             + ("" if accuracy is None else f" ({accuracy:.1%}{of})")
+            + (_spell_ends(numbers, term) if kind == "acc" else "")
         )
     return "  ".join(words + ([] if eta is None else [f"{clock(eta)} left"]))
+
+
+def _spell_ends(numbers: Mapping[str, Any], term: str) -> str:
+    """The ends of the interval of an accuracy that has one."""
+    ends = [f"{numbers[name]:.1%}" for end in ENDS if (name := f"{end}/{term}") in numbers]
+    return f" (95%: {' to '.join(ends)})" if ends else ""
 
 
 def _word(name: str, value: Any, *, alone: bool = True) -> str:

@@ -221,6 +221,19 @@ def test_a_target_has_the_levels_of_its_own_loss(tmp_path: Path) -> None:
         assert text not in shown["loss-loss-nsp"]
 
 
+def test_the_interval_of_an_accuracy_is_shaded(tmp_path: Path) -> None:
+    folder, shades = fabricated.run(tmp_path / "a"), []
+    for more in ({}, {"valid/low/pairs": 0.45, "valid/high/pairs": 0.55}):
+        with (folder / "metrics.jsonl").open("a") as file:
+            records = [{"step": step, "valid/acc/pairs": 0.5, **more} for step in (11, 12)]
+            file.writelines(json.dumps(record) + "\n" for record in records)
+        blocks = curves.panel(find_subject([folder]))
+        (chart,) = (b for b in blocks if isinstance(b, Chart) and b.name == "acc")
+        shades.append(chart.svg.count("<polygon"))
+        assert (curves.ENDS in words(blocks)) == bool(more)
+    assert shades == [0, 1]
+
+
 def test_settings_that_differ(run: Path, tmp_path: Path) -> None:
     other = fabricated.run(tmp_path / "b", config={"optim": {"lr": 0.1}, "run": {"dir": "y"}})
     (table,) = tables(differences.panel(find_subject([run, other])))

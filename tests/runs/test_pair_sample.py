@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from plmctl.config.groups import Eval
 from plmctl.runs.pair_sample import PairSample
+from plmctl.use.pairs import Pair, PairScorer, ScoredPairs
 from tests.commands.test_pretrain_command import TINY, pretrain
 
 
@@ -27,6 +31,33 @@ def test_a_sample_is_drawn_by_its_own_seed(tmp_path) -> None:
     assert drawn[0].known == 40
     assert len(PairSample.of(Eval(minimal_pairs=str(file), pairs=99), None).pairs) == 40
     assert PairSample.of(Eval(), None) is None
+
+
+def test_paradigms_have_equal_shares_of_a_sample(tmp_path) -> None:
+    rows = [f"good {n}\tbad {n}\t{'ab'[n > 5] if n else 'c'}" for n in range(40)]
+    (tmp_path / "x.tsv").write_text("\n".join(["good\tbad\tUID", *rows]) + "\n", encoding="utf-8")
+    for most, shares in ((9, [1, 4, 4]), (2, [1, 1]), (20, [1, 5, 14]), (99, [1, 5, 34])):
+        sample = PairSample.of(Eval(minimal_pairs=str(tmp_path), pairs=most), None)
+        found = Counter(pair.paradigm for pair in sample.pairs)
+        assert sorted(found.values()) == shares
+
+
+class Fixed(PairScorer):
+    """Scores that are known, in the numbers of `plmctl eval`."""
+
+    def score_pairs(self, *_) -> ScoredPairs:
+        assert not torch.is_autocast_enabled("cpu")
+        return ScoredPairs("next", np.array([-1.0, -1, -1]), np.array([-2.0, -2, -0.5]), 0.0)
+
+
+def test_a_validation_scores_in_fp32_with_an_interval() -> None:
+    pairs = [Pair("a", "b", name, "t") for name in "uuv"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = PairSample(Fixed(), pairs, 3, None).score(None, torch.device("cpu"))
+    _, intervals = PairScorer().summarize(pairs, np.array([1.0, 1, 0]))
+    low, high = intervals["accuracy"]
+    expected = {"acc/minimal_pairs": 0.5, "low/minimal_pairs": low, "high/minimal_pairs": high}
+    assert found == expected
 
 
 @pytest.mark.slow

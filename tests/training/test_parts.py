@@ -230,6 +230,9 @@ def test_line_of_a_record():
     assert line == "step 20  valid  f1 0.992%  accuracy 0.5"
     both = {"step": 20, "valid/bits_per_byte/forward": 2.3456, "valid/bits_per_byte/backward": 2.5}
     assert format_line(both) == "step 20  valid  bits/byte forward 2.35  bits/byte backward 2.5"
+    ends = {"valid/acc/pairs": 0.5, "valid/low/pairs": 0.4, "valid/high/pairs": 0.6}
+    line = format_line({"step": 20, **ends})
+    assert line == "step 20  valid  acc/pairs 50.0% (95%: 40.0% to 60.0%)"
     assert (
         format_line({"step": 3, "loss": 0.5, "valid/accuracy": 0.75})
         == "step 3  valid  loss 0.5  accuracy 0.75"

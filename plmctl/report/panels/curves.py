@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from plmctl.analysis.likeness import find_role, list_unlike, name_role
-from plmctl.analysis.runs import Curve, Run
-from plmctl.report.charts import draw_means
+from plmctl.analysis.runs import Curve, Run, RunLog
+from plmctl.report.charts import Band, draw_means
 from plmctl.report.page import Block, Chart, Folded, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
@@ -21,6 +21,7 @@ REPEATED = (
     "Runs that differ in their seeds alone:"
     " their mean, shaded from the lowest to the highest; in brackets how many."
 )
+ENDS = "The shade of an accuracy is its 95% interval."
 COUNTED = {"unigram": "frequencies of words", "bigram": "frequencies of pairs"}
 ALMOST = 0.002  # means over the same updates, by batches or by rows
 FEW = 4  # runs of which every term has a curve; of more, the whole loss
@@ -38,13 +39,16 @@ def panel(subject: Subject) -> list[Block]:
     blocks: list[Block] = []
     if any(len(group) > 1 for group in groups.values()):
         blocks.append(Paragraph(REPEATED))
+    ends = _find_ends(runs[0].log) if len(runs) == 1 else {}
+    blocks += [Paragraph(ENDS)] if ends else []
     for kind, title in (("loss", "Loss, nats"), ("acc", "Accuracy"), ("score", "Scores on dev")):
         for name, drawn in _list_pictures(groups, runs, kind, title).items():
             if not any(len(curve) > 1 for same in drawn.values() for curve in same):
                 continue  # a point is no curve, and its value is in the tables
             marks = _of_target(_counted(runs), name, title) if kind == "loss" else {}
             guides = _of_target(_reached(runs), name, title) if kind == "loss" else {}
-            picture = draw_means(drawn, title=name, x="update", y=kind, marks=marks, guides=guides)
+            known: dict[str, Any] = {"marks": marks, "guides": guides, "bands": ends}
+            picture = draw_means(drawn, title=name, x="update", y=kind, **known)
             stem = kind if name == title else f"{kind}-{re.sub(r'[^A-Za-z0-9]+', '-', name)}"
             blocks.append(Chart(stem, picture))
     skips = [
@@ -95,6 +99,18 @@ def _list_pictures(
                     picture.setdefault(f"{other} ({len(more)})" if len(more) > 1 else other, [])
             picture[metric if alone else label] = same
     return pictures
+
+
+def _find_ends(log: RunLog) -> dict[str, Band]:
+    """{name of an accuracy: the ends of its intervals}."""
+    found: dict[str, Band] = {}
+    for name in log.curves("acc"):
+        low, high = (
+            log.series.get(name.replace("acc/", f"{end}/", 1), ()) for end in ("low", "high")
+        )
+        if low and high:
+            found[name] = [(x, y, z) for (x, y), (_, z) in zip(low, high, strict=True)]
+    return found
 
 
 def _name(run: ReportedRun, metric: str, runs: Sequence[ReportedRun]) -> str:
