@@ -257,11 +257,10 @@ def _compose_given(
 def _no_echoes(
     errors: Sequence[PlmctlError], unknown: Sequence[PlmctlError], misfits: Sequence[PlmctlError]
 ) -> list[PlmctlError]:
-    """`unknown` and `misfits`, less what is only so because a part was chosen by a name that does
-    not exist.
+    """`unknown` and `misfits`, less what follows from another problem.
 
-    Its settings may look unknown then. Where the part is needed, what it would have brought is
-    missing, too.
+    Settings of a part look unknown where the name of the part is wrong. A part or a setting that
+    is needed is missing where its name is wrong.
     """
     wrong, missing = (
         {error.path for error in some if isinstance(error, ConfigError)}
@@ -273,4 +272,10 @@ def _no_echoes(
         for error in unknown
         if not (isinstance(error, ConfigError) and error.path.startswith(lost))
     ]
-    return kept if wrong & missing else [*kept, *misfits]
+    meant = {error.fix.partition("=")[0] for error in kept if isinstance(error, ConfigError)}
+    others = [
+        error
+        for error in misfits
+        if not (isinstance(error, ConfigError) and error.value is ... and error.path in meant)
+    ]
+    return kept if wrong & missing else [*kept, *others]

@@ -85,7 +85,8 @@ OURS = {
     "run.dir": "out output_dir out_dir save_dir",
     "out": "run.dir output_dir out_dir save_dir",
     "checkpoint": (
-        "model_name_or_path model_name model_path pretrained pretrained_model from_pretrained"
+        "run.dir ckpt model_name_or_path model_name model_path pretrained pretrained_model"
+        " from_pretrained"
     ),
     "init": "model_name_or_path model_name model_path pretrained pretrained_model from_pretrained",
     "teacher": "teacher_model teacher_path teacher_name_or_path",

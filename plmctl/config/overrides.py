@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plmctl.config.build import parameters_of
+from plmctl.config.build import MISSING, parameters_of
 from plmctl.config.command import RECIPE
 from plmctl.config.instead import INSTEAD, OF_TRAINERS
 from plmctl.config.named_parts import find_target, list_parts, match_name
@@ -118,9 +118,7 @@ def settle(
     """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`,
     unknown keys become errors. The tree receives the classes that the words name.
     """
-    given = {word.key: word.value for word in words}
-    starts = "checkpoint" in tree and given.get("checkpoint", "null") != "null"
-    settings = _Settings(tree, plugins, composer, starts)
+    settings = _Settings(tree, plugins, composer, {word.key: word.value for word in words})
     named: list[OverrideWord] = []
     settled: list[OverrideWord] = []
     errors: list[PlmctlError] = []
@@ -232,7 +230,12 @@ class _Settings:
     tree: Mapping[str, Any]  # as they were composed
     plugins: Sequence[str]
     composer: HydraComposer
-    starts: bool  # from a checkpoint, which brings a model
+    given: Mapping[str, str]  # {setting of the command line: its value}
+
+    @property
+    def starts(self) -> bool:
+        """Whether the command starts from a checkpoint, which brings a model."""
+        return "checkpoint" in self.tree and self.given.get("checkpoint", "null") != "null"
 
     def settle(self, word: OverrideWord) -> OverrideWord:
         """The word for an existing setting, or for a new name; ConfigError for any other."""
@@ -358,7 +361,8 @@ class _Settings:
         if slot in OF_TRAINERS and (instead := INSTEAD.get(name)):
             fix = instead.typed or "leave it out"
             raise ConfigError(word.key, value, f"{allowed}: {instead.words}", fix=fix)
-        choice, other = self._find_choice(word.key), ours(word.key, is_settable)
+        choice = self._find_choice(word.key)
+        other = ours(word.key, self._is_needed) or ours(word.key, is_settable)
         key, _, stated = other.partition("=")
         # a setting of another part in the same slot is no foreign name of a setting elsewhere
         elsewhere = bool(choice and slot) and not key.startswith(f"{slot}.")
@@ -398,6 +402,10 @@ class _Settings:
         nodes = {key: node for key in keys if _is_part(node := select(used, key))}
         known = all(match_name(value, list_parts(node, self.plugins)) for node in nodes.values())
         return " ".join(spell_word(f"{key}={value}") for key in nodes) if known else ""
+
+    def _is_needed(self, key: str) -> bool:
+        """Whether the command line lacks a setting that must be given."""
+        return key not in self.given and select(self.tree, key) == MISSING
 
     def _is_settable(self, key: str, known: Sequence[str]) -> bool:
         """Whether the command takes the setting as its parts are chosen."""

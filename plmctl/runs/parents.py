@@ -114,12 +114,16 @@ def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
     """`known` problems of a spec, problems of its parts alone, and problems of everything that it
     starts from. Each is reported once, at the setting where it is written.
 
-    Task files are read unless a setting that decides how is among the known ones.
+    Task files are read unless a setting that decides how is among the known ones. The task
+    that a missing model would bring has no settings here, so those given are not looked at.
     """
-    errors = [*known, *find_wrong_parts(spec, known)]
+    lost: list[PlmctlError] = []
     for open_parent in _parents(spec):
-        with collect(errors):
+        with collect(lost):
             open_parent()
+    if lost or spec.get("checkpoint") == MISSING:
+        known = [error for error in known if not _is_brought(error, spec)]
+    errors = [*known, *find_wrong_parts(spec, known), *lost]
     with collect(errors):
         check_opened(spec)
     paths = {error.path for error in known if isinstance(error, ConfigError)}
@@ -130,6 +134,12 @@ def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
     if isinstance(spec, Finetune) and "task" not in paths and slots.isdisjoint(OF_TASKS):
         errors += _find_wrong_task(spec)
     return at_origin(errors, spec.provenance.written)
+
+
+def _is_brought(error: PlmctlError, spec: RunSpec) -> bool:
+    """Whether an error is about a setting of the task that the trained model brings."""
+    path = error.path if isinstance(error, ConfigError) else ""
+    return path.startswith("task.") and "task" in spec and spec["task"] is None
 
 
 def _find_wrong_task(spec: Finetune) -> list[PlmctlError]:

@@ -102,6 +102,7 @@ MISTAKES = [
         "tokenizer=wordpiece",
     ),
     ("vectors data.path=t.txt run.dir=a/b", "run.dir='a/b': there is no such setting", "out=a/b"),
+    ("eval run.dir=a/b", "(did you mean 'checkpoint'?)", "checkpoint=a/b"),
     (f"pretrain {TINY} out=a/b", "out='a/b': there is no such setting", "run.dir=a/b"),
     ("tokenize data.path=t.txt", "out: must be given", "out=..."),
     (

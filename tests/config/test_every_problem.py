@@ -57,6 +57,28 @@ def test_one_wrong_parent_is_told_as_it_is(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("eval runs/x task.columns.text=body", ["runs/x: there is no such run"]),
+        ("eval run.dir=runs/x task.columns.text=body", ["run.dir='runs/x': there is no such"]),
+        ("predict runs/x input=a.csv task.max_length=4", ["runs/x: there is no such run"]),
+        ("eval chekpoint=runs/x task=lm", ["chekpoint='runs/x': there is no such setting"]),
+        ("eval runs/x task.max_length=4 format.rows=1", ["format.rows=", "runs/x: there is no"]),
+        ("eval runs/x runtime.int8=true", ["runtime.int8=", "runs/x: there is no such run"]),
+    ],
+)
+def test_a_problem_that_follows_from_another_is_left_out(
+    words: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(make_app(), words.split())
+    lines = done.stderr.removeprefix("plmctl: ").splitlines()
+    found = [line.removeprefix("- ") for line in lines if not line.startswith("  ")]
+    assert len(found) == len(told) + (len(told) > 1), done.stderr  # several have a line before them
+    assert all(any(line.startswith(each) for line in found) for each in told)
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ["pretrain", "bert", "data.path=nothere.txt"],
