@@ -190,8 +190,7 @@ class Eval(Record):
     batch_size: Batch | None = None  # null: that of training
     rows: Count | None = 1024  # at most; null: all
     seed: Whole = 0  # apart from the run's seed: runs compare
-    # file or folder of minimal pairs, as of task=minimal_pairs: the share of pairs whose acceptable
-    # sentence is the likelier one, at each validation, in fp32; null: none
+    # minimal pairs (task.path of task=minimal_pairs) whose accuracy each validation has; null: none
     minimal_pairs: str | None = None
     pairs: Count = 500  # minimal pairs at most, drawn by eval.seed from all paradigms alike
 

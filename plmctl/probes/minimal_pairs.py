@@ -36,10 +36,10 @@ class MinimalPairs(PairScorer, Probe):
     Pairs of equal sentences, or with an empty one, are left out and counted.
 
     Args:
-        path: A file, or a folder of files: JSON lines, .tsv or .csv, also as .gz, with
-            `sentence_good` and `sentence_bad`, or `good` and `bad`. Paradigms are named by `UID` or
-            `paradigm`, else by the file; phenomena by `linguistics_term` or `phenomenon`,
-            pairs in `out` by `pairID`, `pair_id` or `id`, else by their line.
+        path: A file, a folder, or a pattern (`blimp/*.jsonl`) of files: JSON lines, .tsv or .csv,
+            also as .gz, with `sentence_good` and `sentence_bad`, or `good` and `bad`. Paradigms are
+            named by `UID` or `paradigm`, else by the file; phenomena by `linguistics_term` or
+            `phenomenon`, pairs in `out` by `pairID`, `pair_id` or `id`, else by their line.
         score: The way to score. "next": from left to right, of XLNet "order"; "bare": the same with
             no token before the sentence, whose first token is not scored; "masks": each token
             masked in turn; "shifted": the same in masked next-token prediction; "words": the later
@@ -72,7 +72,8 @@ class MinimalPairs(PairScorer, Probe):
             scored = self.score_pairs(model, loaded.tokenizer, pairs, device, done)
         extra: dict[str, Any] = {"checkpoint": opened.folder, "score": scored.way}
         extra["ties"] = self.ties
-        name = Path(self.path or "").name or "pairs"
+        place = Path(self.path or "")
+        name = (place if place.exists() else place.parent).name or "pairs"  # a pattern has none
         values = {name: (scored.good, scored.bad)}
         if self.ngram is not None:
             column = f"{self.order}-gram of {Path(self.ngram).name}"

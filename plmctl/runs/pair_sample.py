@@ -39,7 +39,7 @@ class PairSample:
         """
         if settings.minimal_pairs is None:
             return None
-        part = PairScorer(path=settings.minimal_pairs)
+        part = _Validation(path=settings.minimal_pairs)
         pairs, _ = part.read()
         drawn = _draw_evenly(pairs, settings.pairs, Random(settings.seed))
         return cls(part, [pairs[number] for number in sorted(drawn)], len(pairs), tokenizer)
@@ -63,6 +63,12 @@ class PairSample:
         low, high = intervals["accuracy"]
         found = {"acc": scores["accuracy"], "low": low, "high": high}
         return {f"{kind}/minimal_pairs": value for kind, value in found.items()}
+
+
+class _Validation(PairScorer):
+    """The scorer of `eval.minimal_pairs`."""
+
+    setting = "eval.minimal_pairs"
 
 
 def _draw_evenly(pairs: Sequence[Pair], most: int, draws: Random) -> list[int]:

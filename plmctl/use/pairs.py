@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Whole
 from plmctl.models.base import Model
 from plmctl.tasks.intervals import Intervals, wilson
-from plmctl.tasks.readers import files
+from plmctl.text.inputs import find_files
 from plmctl.text.tabular import named_rows
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import KNOWING, refuse_unknown, unknown_share
@@ -23,6 +24,7 @@ from plmctl.use.likelihood import Likelihood, Scoring, Way, choose_way, find_way
 
 PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.tsv", "*.tsv.gz", "*.csv", "*.csv.gz")
 GOOD, BAD = ("sentence_good", "good"), ("sentence_bad", "bad")
+NAMES, WANTED = {*GOOD, *BAD}, "wanted are sentence_good and sentence_bad, or good and bad"
 # BLiMP's names and ZhoBLiMP's
 ID = ("pairID", "pair_id", "id")
 PARADIGM, PHENOMENON = ("UID", "paradigm"), ("linguistics_term", "phenomenon")
@@ -71,6 +73,7 @@ class PairScorer:
     by: Literal["phenomenon", "paradigm"] = "phenomenon"
     pairs: int | None = None
     segment: Whole = 0
+    setting: ClassVar[str] = "task.path"  # its name in messages
 
     def __post_init__(self) -> None:
         if not 0 <= self.normalise <= 1:
@@ -85,20 +88,8 @@ class PairScorer:
         Raises:
             DataError: naming the first line without two sentences.
         """
-        if self.path is None:
-            fix = "task.path=<folder of BLiMP>"
-            raise ConfigError("task.path", None, "a file or a folder of minimal pairs", fix=fix)
-        place = files.existing(self.path)
-        found = [place]
-        if place.is_dir():
-            found = sorted(chain.from_iterable(place.glob(pattern) for pattern in PATTERNS))
-        if not found:
-            allowed = ", ".join(PATTERNS)
-            raise DataError(
-                f"no file of pairs here ({allowed})", file=place, fix="task.path=<file>"
-            )
         kept, left = list[Pair](), 0
-        for file in found:
+        for file in self._find_files():
             seen: dict[str, int] = {}
             for pair in _read_file(file):
                 seen[pair.paradigm] = seen.get(pair.paradigm, 0) + 1
@@ -109,8 +100,34 @@ class PairScorer:
                 else:
                     kept.append(pair)
         if not kept:
-            raise DataError("no pair of two sentences that differ", file=place, fix="another file")
+            why = "no pair of two sentences that differ"
+            raise DataError(why, file=self.path, fix="another file")
         return kept, left
+
+    def _find_files(self) -> list[Path]:
+        """The files of pairs.
+
+        Raises:
+            DataError: No file has pairs, or one of them has other columns.
+        """
+        if self.path is None:
+            fix = f"{self.setting}=<folder of BLiMP>"
+            allowed = "a file or a folder of minimal pairs"
+            raise ConfigError(self.setting, None, allowed, fix=fix)
+        place = Path(self.path).expanduser()
+        found = _list_tables(place) if place.is_dir() else find_files(self.path, self.setting)
+        columns = {file: _list_columns(file) for file in found}
+        foreign = [file for file, own in columns.items() if own and not NAMES & {*own}]
+        if foreign or not found:
+            others = [file for file in found if file not in foreign]
+            path = _find_path(place, foreign, others)
+            fix = spell_setting(self.setting, path) if path else f"{self.setting}=<a file>"
+            if not found:
+                kinds = f"no file of pairs here ({', '.join(PATTERNS)})"
+                raise DataError(kinds, file=place, fix=fix)
+            has = f"no pairs: this file has the columns {', '.join(columns[foreign[0]])}"
+            raise DataError(f"{has}; {WANTED}", file=foreign[0], fix=fix)
+        return found
 
     def list_scores(self) -> frozenset[str]:
         """The names of all scores: of all pairs, and of each group of `by` in the files."""
@@ -255,6 +272,31 @@ def _group(names: Sequence[str], values: np.ndarray) -> dict[str, np.ndarray]:
     return {name: values[numbers == number] for name, number in known.items()}
 
 
+def _list_tables(folder: Path) -> list[Path]:
+    found = chain.from_iterable(folder.glob(pattern) for pattern in PATTERNS)
+    return sorted(file for file in found if not file.name.startswith("."))
+
+
+def _list_columns(file: Path) -> list[str]:
+    """The names in the first row of a file; none without a row."""
+    _, row = next(named_rows(file), (0, {}))
+    return [*map(str, row)]
+
+
+def _find_path(place: Path, foreign: Sequence[Path], others: Sequence[Path]) -> Path | None:
+    """A folder in `place` with pairs, or a pattern of all `others` and no foreign file; None: there
+    is no simple one.
+    """
+    if not others:
+        return next((inner for inner in sorted(place.glob("*/")) if _list_tables(inner)), None)
+    kinds = sorted({"".join(file.suffixes) for file in others})
+    starts = "".join(sorted({file.name[0] for file in foreign}))
+    for pattern in (*(f"*{kind}" for kind in kinds), f"[!{starts}]*"):
+        if {*place.glob(pattern)} & {*foreign, *others} == {*others}:
+            return place / pattern
+    return None
+
+
 def _read_file(file: Path) -> Iterator[Pair]:
     stem = file.name.partition(".")[0]
     for number, row in named_rows(file):
@@ -262,7 +304,7 @@ def _read_file(file: Path) -> Iterator[Pair]:
         if good is None or bad is None:
             named = [name for name in (*GOOD, *BAD) if name in row]
             has = ", ".join(map(str, row)) or "nothing"
-            message = f"no two sentences, sentence_good and sentence_bad (this row has {has})"
+            message = f"no two sentences: this row has {has}; {WANTED}"
             fix = "name the columns good and bad, in the first line of a table"
             if len(named) > 1:
                 message = f"no two sentences: {' or '.join(named)} has no text"

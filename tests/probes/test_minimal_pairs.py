@@ -353,8 +353,9 @@ def test_files_of_blimp_and_of_two_columns(tmp_path: Path) -> None:
     ("settings", "error", "words"),
     [
         ({}, ConfigError, "a file or a folder of minimal pairs"),
-        ({"path": "gone"}, DataError, "no such file"),
+        ({"path": "gone"}, DataError, r"no such file.*\n  fix: task\.path="),
         ({"path": "wrong.tsv"}, DataError, r"wrong\.tsv:2.*no two sentences"),
+        ({"path": "."}, DataError, r"other\.tsv: no pairs: .* columns UID, ngram; wanted are"),
         ({"path": "null.jsonl"}, DataError, r"null\.jsonl:1.*good or bad has no text"),
         ({"path": "same.tsv"}, DataError, "no pair of two sentences that differ"),
         ({"path": "x", "normalise": 2.0}, ConfigError, "0 .sum. to 1"),
@@ -364,10 +365,42 @@ def test_files_of_blimp_and_of_two_columns(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_named(tmp_path, monkeypatch, settings, error, words) -> None:
     monkeypatch.chdir(tmp_path)
     Path("wrong.tsv").write_text("good\tworse\na\tb\n")
+    Path("other.tsv").write_text("UID\tngram\na\t0.2\n")
     Path("same.tsv").write_text("good\tbad\na\ta\n")
     Path("null.jsonl").write_text('{"good": "a", "bad": null}\n')
     with pytest.raises(error, match=words):
         MinimalPairs(**settings).read()
+
+
+@pytest.mark.parametrize(
+    ("foreign", "path"),
+    [
+        ("table.tsv", "*.jsonl"),
+        ("notes.jsonl", "[!n]*"),
+        ("ab.jsonl", "FILE"),  # no simple pattern
+    ],
+)
+def test_a_foreign_file_is_left_out_by_a_pattern(tmp_path, monkeypatch, foreign, path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "b.jsonl"):
+        Path(name).write_text(json.dumps({"good": "x y", "bad": "y x"}))
+    own = json.dumps({"x": 1}) if foreign.endswith("jsonl") else "x\n1\n"
+    Path(foreign).write_text(own)
+    with pytest.raises(DataError, match=f"{foreign}: no pairs: .* columns x;") as error:
+        MinimalPairs(path=".").read()
+    fix = str(error.value).rpartition("task.path=")[2]
+    assert fix.strip("'\"") == path
+    if path != "FILE":
+        assert len(MinimalPairs(path=path).read()[0]) == 2
+
+
+def test_pairs_in_an_inner_folder_are_found(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("inner").mkdir()
+    Path("inner/a.tsv").write_text("good\tbad\na\tb\n")
+    with pytest.raises(DataError, match="no file of pairs here") as error:
+        MinimalPairs(path=".").read()
+    assert str(error.value).endswith("fix: task.path=inner")
 
 
 def test_a_model_is_asked_in_a_way_that_it_can_answer() -> None:
