@@ -40,7 +40,7 @@ from plmctl.runs.overview import remark_on_rows
 from plmctl.runs.side_tasks import count_updates
 from plmctl.runs.stage_costs import Spent, StageCost, spend
 from plmctl.runs.task_fit import count_outputs
-from plmctl.runs.word_ratio import WordRatio, find_word_ratio
+from plmctl.runs.word_ratio import WordRatio, describe_passes, find_word_ratio
 from plmctl.tasks import inference
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
@@ -63,6 +63,9 @@ def show(spec: Pretrain, outline: Outline) -> None:
         found = {}
     report = estimate(spec, outline)
     report["run"] = found | report["run"]
+    tokens = report["run"]["tokens"]
+    if isinstance(tokens, int) and (passes := describe_passes(spec, tokens)):
+        report["run"]["passes over the text"] = passes
     if decision := spec.provenance.decision:
         report["minutes"] = decision.describe()
     if spec.provenance.json:

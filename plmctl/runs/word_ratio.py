@@ -1,8 +1,11 @@
-"""Tokens a word, for lengths in words: counted where tokens or a tokenizer exist, else guessed."""
+"""Tokens a word, for lengths in words, and passes over a text: counted where tokens or a tokenizer
+exist, else guessed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,14 +13,17 @@ import numpy as np
 from plmctl.config.spec import thaw
 from plmctl.config.texts import sources
 from plmctl.core.errors import PlmctlError
-from plmctl.data.counted_words import count_words
+from plmctl.data.counted_words import LONGEST, count_words
 from plmctl.data.located import locate
 from plmctl.data.shards import Shards, is_tokens
+from plmctl.data.survey import TextSource
 from plmctl.inputs.tokenize import find_sources
 from plmctl.runs.check import count_vocabulary
 from plmctl.runs.vocabulary import SHORT
+from plmctl.text.tabular import PACKED, has_rows
 from plmctl.text.tokenizer import Tokenizer
 
+LONG = 1 << 26  # bytes of a text whose words are counted: seconds
 # sizes of a vocabulary, and tokens a word with it: English encyclopedia, wordpiece and byte_bpe
 SIZES = (100, 500, 1000, 2048, 4096, 8192, 16384, 32768)
 TOKENS = (5.8, 4.0, 2.9, 2.1, 1.8, 1.55, 1.4, 1.35)
@@ -56,6 +62,51 @@ def find_word_ratio(spec: Any) -> WordRatio:
         except (PlmctlError, OSError):  # the run itself reports what is wrong with its text
             pass
     return guess_ratio(count_vocabulary(spec))
+
+
+def describe_passes(spec: Any, tokens: int) -> str:
+    """`about 2.4, of 150,000 words`: how often so many tokens of a run read its text; "" where the
+    run has several texts, or the size of its text is not known.
+    """
+    corpora = [part for node in sources(spec).values() for part in node["corpora"].values()]
+    path, words = corpora[0].get("path"), spec.train.get("words")
+    if len(corpora) > 1:
+        return ""
+    if path and is_tokens(path):
+        text = Shards.open(locate(path))
+        size, unit = (count_words(text), "words") if words else (len(text.ids), "tokens")
+        return f"about {(words or tokens) / max(1, size):.3g}, of {size:,} {unit}"
+    try:
+        source, _ = find_sources(thaw(spec.data), path)
+        size, guess = _count_text(source)
+    except (PlmctlError, OSError):  # the run itself reports what is wrong with its text
+        return ""
+    if not size:
+        return ""
+    passes = (words or tokens / find_word_ratio(spec).tokens) / size
+    return f"about {passes:.3g}, of {size:,} words{guess}"
+
+
+def _count_text(source: TextSource) -> tuple[int, str]:
+    """(the words of a text, how they are guessed); 0 words where its beginning does not say it, and
+    in a language without spaces.
+
+    The beginning of files of lines stands for the whole, by its share of the bytes.
+    """
+    words, read = 0, 0
+    for document in source.documents():
+        words += sum(len(text.split()) for text in document.sentences)
+        read += sum(len(text.encode()) + 1 for text in document.sentences)
+        if read >= LONG:
+            break
+    else:
+        return (words if read <= LONGEST * words else 0), ""
+    files = [file for file in source.files() if isinstance(file, Path)]
+    other = source.pairs or source.span or any(f.suffix in PACKED or has_rows(f) for f in files)
+    if not files or other or read > LONGEST * words:
+        return 0, ""
+    whole = words * sum(file.stat().st_size for file in files) / read
+    return int(float(f"{whole:.2g}")), ", a guess from its beginning"
 
 
 def guess_ratio(size: int) -> WordRatio:

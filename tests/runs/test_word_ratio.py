@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import plmctl.runs.word_ratio as word_ratio
 from plmctl.config.compose import compose
-from plmctl.runs.word_ratio import find_word_ratio, guess_ratio
+from plmctl.runs.word_ratio import describe_passes, find_word_ratio, guess_ratio
 from plmctl.text.tokenizer import Tokenizer
 
 
@@ -35,3 +36,37 @@ def test_a_tokenizer_counts_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ratio = find_word_ratio(compose("pretrain", "bert", words))
     expected = sum(len(tokenizer.encode(line)) for line in lines) / len(" ".join(lines).split())
     assert (ratio.tokens, ratio.guessed_from) == (pytest.approx(expected), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "told"),
+    [
+        ("ab cd ef.\n" * 50, "train.words=300", "about 2, of 150 words"),
+        ("ab cd ef.\n" * 50, "train.tokens=9e2", "of 150 words"),
+        (
+            "一二三四五六七八九十一二三四五六\n" * 50,
+            "train.tokens=9e2",
+            "",
+        ),  # nobody knows its words
+    ],
+)
+def test_a_budget_in_passes_over_the_text(
+    text: str, length: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.txt").write_text(text)
+    spec = compose("pretrain", "bert", ["size=tiny", "data.path=t.txt", length])
+    found = describe_passes(spec, 900)
+    assert found.endswith(told)
+    assert bool(found) == bool(told)
+
+
+def test_passes_over_a_long_text_follow_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(word_ratio, "LONG", 1000)
+    Path("t.txt").write_text("ab cd ef.\n" * 5000)
+    words = ["size=tiny", "data.path=t.txt", "train.words=30000"]
+    told = describe_passes(compose("pretrain", "bert", words), 1)
+    assert told == "about 2, of 15,000 words, a guess from its beginning"
