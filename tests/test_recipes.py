@@ -118,6 +118,8 @@ FITTING = {
         ("objective=masked_next", "noise=causal_rows", "pattern=two_modes"), "babylm_hybrid"
     ),
     "objective=adaptive_mlm": "babylm_adaptive",
+    **dict.fromkeys(("noise=mixed_vocabulary", "objective=mixed_vocabulary"), "mixed_vocabulary"),
+    "first_vectors=small": "small_vocabulary",
     "model=mobilebert": "mobilebert",
     **dict.fromkeys(("model=luke", "noise=entity_tokens", "objective=entity_mlm"), "luke"),
 }
@@ -236,6 +238,9 @@ def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
     ]
     if "sentiment_mask" in (cfg.noise or {}):
         tokens.append(f"noise.sentiment_mask.lexicon.path={SENTIMENT}")
+    if "mixed_vocabulary" in (cfg.noise or {}):
+        small = tokens_of(kind, "tokenizer.vocab_size=200")
+        tokens.append(f"noise.mixed_vocabulary.path={small}")
     return tokens
 
 

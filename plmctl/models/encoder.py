@@ -269,17 +269,14 @@ class Encoder(Backbone):
     def fresh_cache(self, batch: Batch) -> Cache:
         return Cache.of(len(self.stack.steps))
 
-    def embed_tokens(self, seq: Seq, start: int = 0) -> Tensor:
+    def embed_tokens(self, seq: Seq, start: int = 0, vectors: Tensor | None = None) -> Tensor:
         """[B, T, W] the input of the first layer, for tokens from position `start` on; from 0 on
-        with the prompt before them, [B, P + T, W].
+        with the prompt before them, [B, P + T, W]. `vectors` [B, T, E] replace those of the table.
         """
         if self.prompt is not None and start == 0:
-            vectors, seq = (
-                self.prompt.before(self.embedding.token(seq.ids)),
-                self.prompt.extend(seq),
-            )
-            return self.embedding(seq, self.position, self._places(seq, 0), vectors)
-        return self.embedding(seq, self.position, self._places(seq, start))
+            vectors = self.embedding.token(seq.ids) if vectors is None else vectors
+            vectors, seq = self.prompt.before(vectors), self.prompt.extend(seq)
+        return self.embedding(seq, self.position, self._places(seq, start), vectors)
 
     def _places(self, seq: Seq, start: int) -> Tensor:
         """[B | 1, T] where tokens stand, in the vectors of positions."""

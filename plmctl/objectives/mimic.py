@@ -19,7 +19,7 @@ from plmctl.core.parts import part_of
 from plmctl.heads.mimic import MimicHead
 from plmctl.knowledge.words import MODES, SLOTS, Mode, WordCounts
 from plmctl.models.base import Backbone, Model
-from plmctl.models.encoder import Encoder, token_positions
+from plmctl.models.encoder import Encoder
 from plmctl.objectives.base import Contrast, Facts, Objective, Output, Term
 
 
@@ -103,8 +103,7 @@ def embed_with(backbone: Backbone, batch: Batch, column: Tensor, vectors: Tensor
     table = backbone.embedding.token(batch.text.ids)
     rows = torch.arange(len(column), device=column.device)
     changed = table.index_put((rows, column), vectors.to(table.dtype))
-    positions = token_positions(batch.text, 0)
-    return backbone.embedding(batch.text, backbone.position, positions, changed)
+    return backbone.embed_tokens(batch.text, vectors=changed)
 
 
 @part_of("objective")

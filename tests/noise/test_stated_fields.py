@@ -22,6 +22,7 @@ from plmctl.tasks.batches import Batches
 from plmctl.text.tokenizer import Tokenizer
 from tests.knowledge.tables import write_knowledge
 from tests.noise import test_entity_replace as replacing
+from tests.noise import test_mixed_vocabulary as mixing
 from tests.noise.plain_rows import make_vocab
 from tests.noise.test_sense_mask import Marked
 from tests.noise.test_sentiment_mask import Words
@@ -99,7 +100,10 @@ def names_after(noise: Noise, before: Rows, after: Rows) -> set[str]:
     return set(after.names - (own - noise.writes - before.names))
 
 
-@pytest.mark.parametrize("name", sorted(part_files("noise").keys() - {"entity_replace"}))
+OF_A_FOLDER = {"entity_replace", "mixed_vocabulary"}
+
+
+@pytest.mark.parametrize("name", sorted(part_files("noise").keys() - OF_A_FOLDER))
 def test_a_noise_does_what_it_states(name: str) -> None:
     noise = make(name)
     for fields in {noise.reads, noise.reads | noise.uses}:
@@ -116,6 +120,13 @@ def test_so_does_the_one_that_needs_a_knowledge_directory(tmp_path: Path) -> Non
     noise = replacing.make(tokenizer, write_knowledge(tmp_path, replacing.ENTITIES))
     before = replacing.cells_of(tokenizer, 2)
     assert noise.reads == {"input", "spans.entity"}
+    assert noise(before, Draws(0, 0)).names == before.names | noise.writes
+
+
+def test_so_does_the_one_that_needs_a_tokenizer(tmp_path: Path) -> None:
+    mixing.SMALL.save(tmp_path)
+    noise, before = mixing.make(tmp_path), mixing.make_rows(4, 5, 40)
+    assert noise.reads == {"input", "tracks.word_start"}
     assert noise(before, Draws(0, 0)).names == before.names | noise.writes
 
 
