@@ -117,10 +117,9 @@ def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainSta
     stages = []
     for stage in before:
         shares = set(list_text(stage.words)) == set(list_text(launch))
+        filled = list(_fill_in(stage, launch, said, header))
         if text and shares:  # it reads what the recipe reads
-            filled = [*_leave_out_files(stage.words, runs), *text]
-        else:
-            filled = list(_fill_in(stage, launch, said, header))
+            filled = [word for word in filled if word not in list_text(filled)] + text
         model = of_model if stage.name in starts else []
         stages.append(replace(stage, words=(*filled, *model, *words.of(stage.name))))
     started = [word for word in _leave_out_files(launch, runs) if key_of(word) not in said]

@@ -108,7 +108,7 @@ class MixedVocabulary(Noise):
     ) -> None:
         self.vocab, self.path, self.limit = vocab, path, np.uint64(round(share * 2**32))
         self.budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection="exact")
-        self.shares = {"mask_share": mask_share, "random_share": random_share}
+        self.mask_share, self.random_share = mask_share, random_share
         self._pieces: dict[bytes, np.ndarray] = {}
 
     @cached_property
@@ -133,7 +133,12 @@ class MixedVocabulary(Noise):
     def corrupt(self) -> tuple[MaskOrReplace, MaskOrReplace]:
         """The two parts that hide tokens: of the large vocabulary, and of the smaller one."""
         large, small = (
-            MaskOrReplace(vocab=vocab, **self.shares, random_specials=True)
+            MaskOrReplace(
+                vocab=vocab,
+                mask_share=self.mask_share,
+                random_share=self.random_share,
+                random_specials=True,
+            )
             for vocab in (self.vocab, self.tokenizer.vocab)
         )
         return large, small

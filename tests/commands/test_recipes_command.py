@@ -305,6 +305,16 @@ def test_the_size_is_the_student_s_own_where_it_does_not_begin_as_its_teacher(
     assert own.uses == {"bert"}
 
 
+def test_a_stage_that_reads_the_same_text_has_the_user_s_other_files_too() -> None:
+    words = ("data.path=my.txt", "data.lines=sentence", "tokenizer.path=my-small")
+    found = header(find_recipe("small_vocabulary"))
+    teacher, mixed, own = plan_stages("small_vocabulary", found, sort_words(words, []))
+    assert teacher.words == words[:2]
+    small = "noise.mixed_vocabulary.path=my-small"
+    assert mixed.words == ("init=runs/teacher", small, *words[:2])
+    assert own.words == ("first_vectors.path=runs/mixed", *words)
+
+
 def test_a_student_of_layers_alone_has_no_objective_to_be_measured_by() -> None:
     chain = plan("minilm", header(find_recipe("minilm")), [], {}, Provenance("recipes"))
     assert [step.label for step in chain.jobs.values()] == ["tokenize", "bert", "pretrain"]
