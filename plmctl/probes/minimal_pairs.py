@@ -18,7 +18,7 @@ from plmctl.probes.base import Opened, Probe
 from plmctl.probes.ngram import KneserNey, split_words
 from plmctl.tasks.predictions import write_rows
 from plmctl.text.reader import read_sentences
-from plmctl.text.unknown import describe_unknown
+from plmctl.text.unknown import describe_spelled, describe_unknown
 from plmctl.use.pairs import Pair, PairScorer, find_ties, list_sentences
 from plmctl.use.predict import ScoreTable, Told
 
@@ -88,6 +88,8 @@ class MinimalPairs(PairScorer, Probe):
             extra["left out"] = Told(why, left)
         if scored.unknown:
             extra["unknown"] = Told(describe_unknown(scored.unknown), scored.unknown)
+        if scored.spelled:
+            extra["script"] = Told(describe_spelled(scored.spelled), scored.spelled)
         if out is not None:
             rows = list(self._spell(pairs, scored.good, scored.bad))
             extra["scores"] = str(write_rows(out, rows))

@@ -13,7 +13,8 @@ from plmctl.config.groups import Eval
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.use.pairs import Pair, PairScorer
+from plmctl.text.unknown import describe_spelled, find_spelled
+from plmctl.use.pairs import Pair, PairScorer, list_sentences
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,12 @@ class PairSample:
     def describe(self, model: Model) -> str:
         """The size of the sample, and its cost at each validation."""
         rows, tokens = self.part.count_rows(model, self.tokenizer, self.pairs)
+        ids = self.tokenizer.encode_batch(list_sentences(self.pairs))
+        share = find_spelled([token for row in ids for token in row], self.tokenizer.vocab)
         return (
             f"minimal pairs: {len(self.pairs):,} of {self.known:,} at each validation,"
             f" {counted(tokens, 'token')} in {counted(rows, 'row')} (eval.pairs)"
+            + (f"; {describe_spelled(share)}" if share else "")
         )
 
     def score(self, model: Model, device: torch.device) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError, list_some
 from plmctl.text.hanzi import count_forms
+from plmctl.text.sentences import CJK
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 KNOWING = "checkpoint=RUN # a run whose tokenizer knows this text"  # the fix for new texts
 LISTED = 10  # characters that a message names
 MOST = 0.5  # a text with a larger unknown share is refused
+SPELLED = 0.75  # a text with a larger share of small tokens is in a script that few pieces spell
+_LETTERS = re.compile(f"[^\\W\\d_{CJK}]+")
 
 
 def unknown_share(ids: Any, vocab: Vocab) -> float:
@@ -91,6 +95,31 @@ def describe_unknown(share: float, characters: Counter[str] | None = None) -> st
     form = f", such as {forms[0][0]} characters" if forms and forms[0][0] else ""
     listed = f": {list_characters(characters)}" if characters else ""
     return f"{share:.1%} of the tokens are unknown{form}{listed}"
+
+
+def find_spelled(ids: Any, vocab: Vocab) -> float:
+    """The share of tokens that are unknown, bytes of characters, or single letters of an alphabet;
+    0 if it is at most 0.75, or no larger than that of the vocabulary.
+
+    Letters do not count in a vocabulary without longer pieces.
+    """
+    pieces = any(len(text) > 1 and _LETTERS.search(text) for text in vocab.texts)
+    small = np.array(
+        [
+            not text or (pieces and len(text) == 1 and bool(_LETTERS.match(text)))
+            for text in vocab.texts
+        ]
+    )
+    share = float(small[np.asarray(ids)].mean()) if len(small) and len(ids) else 0.0
+    return share if share > max(SPELLED, small[~vocab.special].mean()) else 0.0
+
+
+def describe_spelled(share: float) -> str:
+    """The share of `find_spelled` in words."""
+    return (
+        f"{share:.0%} of the tokens are unknown, bytes or single letters: the tokenizer has hardly"
+        " seen this script, nor has the model"
+    )
 
 
 def refuse_unknown(

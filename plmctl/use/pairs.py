@@ -19,7 +19,7 @@ from plmctl.tasks.intervals import Intervals, wilson
 from plmctl.text.inputs import find_files
 from plmctl.text.tabular import named_rows
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.unknown import KNOWING, refuse_unknown, unknown_share
+from plmctl.text.unknown import KNOWING, find_spelled, refuse_unknown, unknown_share
 from plmctl.use.likelihood import Likelihood, Scoring, Way, choose_way, find_ways, make_scoring
 
 PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.tsv", "*.tsv.gz", "*.csv", "*.csv.gz")
@@ -52,12 +52,14 @@ class ScoredPairs(NamedTuple):
         good: [n] of the acceptable sentences.
         bad: [n] of the others.
         unknown: The share of unknown tokens.
+        spelled: The share of small tokens, by `find_spelled`.
     """
 
     way: Way
     good: np.ndarray
     bad: np.ndarray
     unknown: float
+    spelled: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,11 +190,12 @@ class PairScorer:
         texts = list_sentences(pairs)
         ids = tokenizer.encode_batch(texts)
         self._check_length(texts, ids, model.backbone.max_length)
-        share = unknown_share([token for row in ids for token in row], tokenizer.vocab)
+        tokens, vocab = [token for row in ids for token in row], tokenizer.vocab
+        share = unknown_share(tokens, vocab)
         refuse_unknown(share, file=self.path, fix=KNOWING)
         sums = Likelihood(model, scoring, device, done=done).score(ids)
         good, bad = self.divide(pairs, texts, sums, [len(row) for row in ids])
-        return ScoredPairs(way, good, bad, share)
+        return ScoredPairs(way, good, bad, share, find_spelled(tokens, vocab))
 
     def count_rows(
         self, model: Model, tokenizer: Tokenizer, pairs: Sequence[Pair]

@@ -18,8 +18,14 @@ from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.data.words import warn_of_missing_words
-from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.unknown import describe_unknown, refuse_unknown, unknown_share
+from plmctl.text.tokenizer import KINDS, Tokenizer
+from plmctl.text.unknown import (
+    describe_spelled,
+    describe_unknown,
+    find_spelled,
+    refuse_unknown,
+    unknown_share,
+)
 
 CHINESE = (
     "北京是中国的首都，也是一座历史悠久的城市。\n长江流过很多城市，最后流入大海。\n\n"
@@ -65,6 +71,22 @@ def test_special_tokens_are_no_text(tokens_of: TokensOf) -> None:
     # GPT-2: that token has other meanings, too
     assert unknown_share(ids, replace(vocab, unk=vocab.eos)) == 0
     assert unknown_share(ids[:1], vocab) == 0
+
+
+def test_a_script_that_a_tokenizer_spells_by_bytes_or_letters() -> None:
+    def learn(kind: str, *texts: str) -> Tokenizer:
+        return Tokenizer.learn_most(lambda: texts, KINDS[kind](vocab_size=500), lambda line: None)
+
+    english, chinese = "the cat sat on the mat", "北京是中国的首都"
+    for kind in ("wordpiece", "byte_bpe", "char"):
+        tokenizer = learn(kind, english, english)
+        texts = (tokenizer.encode(text) for text in (chinese, english))
+        assert [find_spelled(ids, tokenizer.vocab) for ids in texts] == [1.0, 0.0], kind
+    tokenizer = learn("wordpiece", chinese, "DNA DNA", "the cat")
+    assert find_spelled(tokenizer.encode(chinese), tokenizer.vocab) == 0
+    assert find_spelled(tokenizer.encode("cat heat ache teach"), tokenizer.vocab) > 0.9
+    line = "95% of the tokens are unknown, bytes or single letters"
+    assert describe_spelled(0.954).startswith(line)
 
 
 def test_what_is_said_and_where_it_ends() -> None:
