@@ -1,12 +1,17 @@
-"""Losses that compare: they answer one question about one text."""
+"""Losses and scores that compare: they answer one question about one text, or the same examples."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.runs import read_result, read_rows
 from plmctl.config.walks import leaves
+from plmctl.core.errors import list_some
+from plmctl.core.terminal import counted
 
 KINDS = (
     "loss",
@@ -108,3 +113,35 @@ def _take(config: Mapping[str, Any], what: str, keys: Sequence[str]) -> list[Any
         node = config.get(group)
         found.append(node.get(name) if name and isinstance(node, Mapping) else node)
     return found[:-1] if what == "masks" and found[0] is not None else found
+
+
+def find_examples(run: Path, split: str) -> tuple[int, str]:
+    """(the number of the examples of a split, a hash of their ids and gold labels); of a run
+    without predictions the number in its result, 0 where it has none, and "".
+    """
+    file = run / "predictions" / f"{split}.jsonl"
+    if not file.is_file():
+        return ((read_result(run) or {}).get("examples") or {}).get(split, 0), ""
+    known = sorted(
+        json.dumps([row.get("id"), row.get("golds", row.get("gold"))], sort_keys=True)
+        for row in read_rows(file)
+    )
+    return len(known), hashlib.sha256("\n".join(known).encode()).hexdigest()
+
+
+def list_unlike_examples(examples: Mapping[str, tuple[int, Hashable]]) -> list[str]:
+    """A line on runs, by their names, that were scored on different examples, if they were.
+
+    Args:
+        examples: {run: (the number of its examples, a mark of exactly these)}.
+    """
+    groups: dict[tuple[int, Hashable], list[str]] = {}
+    for name, own in examples.items():
+        groups.setdefault(own, []).append(name)
+    if len(groups) < 2:
+        return []
+    sizes = [
+        f"{list_some(names, 3)}: {counted(own[0], 'example')}" for own, names in groups.items()
+    ]
+    others = " others" if len({count for count, _ in groups}) < len(groups) else ""
+    return [f"scored on different examples ({'; '.join(sizes)}{others}), so scores do not compare"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.likeness import find_examples, list_unlike_examples
 from plmctl.analysis.runs import read_predictions
 from plmctl.core.errors import DataError, PlmctlError, list_problems
 from plmctl.core.terminal import counted
@@ -74,6 +75,12 @@ class FoldedSetting:
     def complete(self) -> bool:
         """Whether each fold has a run."""
         return len(self.scores) == self.folds
+
+    @property
+    def examples(self) -> tuple[int, Hashable]:
+        """The number of examples of all folds, and a mark of exactly these."""
+        found = [find_examples(run, "dev") for run in self.runs.values()]
+        return sum(count for count, _ in found), tuple(own for _, own in found)
 
     def spell_mean(self) -> str:
         """`0.85 ± 0.02`: the mean, and the sample deviation over folds."""
@@ -161,7 +168,13 @@ def conclude_folds(
         rows = f"{counted(len(pooled.rows), 'row')}{pooled.within}"
         lines.append(f"{line}; {all_rows} over all {rows}, each predicted once: {file}")
     complete = [setting for setting in settings if setting.complete]
-    if len(complete) > 1 and len({(each.metric, each.folds) for each in complete}) == 1:
+    unlike = list_unlike_examples({each.name: each.examples for each in complete})
+    lines += [f"no setting is the best: {line}" for line in unlike]
+    if (
+        not unlike
+        and len(complete) > 1
+        and len({(each.metric, each.folds) for each in complete}) == 1
+    ):
         best = (max if complete[0].larger else min)(complete, key=lambda each: each.mean)
         lines.append(f"best mean over folds: {best.metric} {best.mean:.4g}{best.unit}: {best.name}")
     return lines

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plmctl.analysis.likeness import find_examples, list_unlike_examples
 from plmctl.analysis.runs import (
     CONFIG,
     METRICS,
@@ -114,6 +115,12 @@ class ReportedRun:
         return result and add_bundles(result, self.predictions)
 
     @cached_property
+    def examples(self) -> dict[str, tuple[int, str]]:
+        """{split: its number of examples, and a hash of them}."""
+        metrics = (self.result or {}).get("metrics") or {}
+        return {split: find_examples(self.folder, split) for split in metrics}
+
+    @cached_property
     def baselines(self) -> dict[str, dict[str, dict[str, float]]]:
         """{split: {model without pretraining: {metric: value}}}; empty if they are missing."""
         return read_baselines(self.folder)
@@ -214,6 +221,18 @@ class Subject:
             return predictions
         split = choose_split(predictions) if len(self.runs) == 1 else ""
         return {split: predictions[split]} if split else {}
+
+    def list_unlike(self) -> list[str]:
+        """A line on each split of a task that its runs have with different examples."""
+        known: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
+        for run in self.runs:
+            for split, examples in run.examples.items():
+                known.setdefault((run.task, split), {})[run.name] = examples
+        return [
+            f"{task}, {split}: {line}"
+            for (task, split), runs in known.items()
+            for line in list_unlike_examples(runs)
+        ]
 
     @property
     def key(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.analysis.likeness import list_unlike
+from plmctl.analysis.likeness import find_examples, list_unlike, list_unlike_examples
 from plmctl.analysis.runs import read_result
 from plmctl.config.part_help import targets
 from plmctl.config.quoting import unquote
@@ -196,7 +196,9 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     lines = _list_unlike([job for job in jobs if not job["code"]])
     if len(named) < 2 or len({job["best"][0] for job in named}) > 1:  # tasks do not compare
         return lines
-    if not {FOLD, TASK} & {*list_varied(jobs)}:
+    unlike = _list_unlike_examples(named)
+    lines += [f"no job is the best: {line}" for line in unlike]
+    if not unlike and not {FOLD, TASK} & {*list_varied(jobs)}:
         name, larger = named[0]["best"]
         top = (max if larger else min)(named, key=lambda job: job["metrics"][name])
         name = name_jobs(jobs)[list(jobs).index(top)]
@@ -212,6 +214,14 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
         what = "at most 1% above the most frequent label"
         lines.append(f"learned nothing ({what}): {len(failed)} of {len(known)} runs: {numbers}")
     return lines
+
+
+def _list_unlike_examples(jobs: Sequence[dict[str, Any]]) -> list[str]:
+    """A line on jobs of one task and fold whose dev has different examples."""
+    if {FOLD, TASK} & {*list_varied(jobs)}:
+        return []
+    examples = {f"job {job['job']}": find_examples(Path(job["dir"]), "dev") for job in jobs}
+    return list_unlike_examples(examples)
 
 
 def _list_unlike(jobs: Sequence[dict[str, Any]]) -> list[str]:

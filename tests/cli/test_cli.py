@@ -840,7 +840,7 @@ def test_last_metrics_and_score(tmp_path: Path) -> None:
     assert read_last_metrics(tmp_path) == {"valid/loss": 1, "valid/rte/loss": 2}
 
 
-def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing() -> None:
+def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing(tmp_path: Path) -> None:
     def job(number: int, accuracy: float, code: int = 0) -> dict[str, Any]:
         metrics = {"valid/accuracy": accuracy, "valid/majority": 0.6, "valid/loss": 1 - accuracy}
         return {"job": number, "varied": [f"seed={number}"], "dir": f"r/{number}", "code": code,
@@ -851,6 +851,16 @@ def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing() -> Non
         "best on dev: job 1, accuracy 0.8: seed=1; r/1",
         "learned nothing (at most 1% above the most frequent label): 1 of 4 runs: 0",
     ]
+    for number, examples in enumerate([5, 7]):  # as task.path=a,b has them
+        place = tmp_path / str(number)
+        place.mkdir()
+        known = {"metrics": {}, "examples": {"dev": examples}}
+        (place / "result.json").write_text(json.dumps(known), encoding="utf-8")
+    unlike = [{**each, "dir": str(tmp_path / str(n))} for n, each in enumerate(jobs[:2])]
+    sizes = "job 0: 5 examples; job 1: 7 examples"
+    assert describe_end(unlike)[0] == (
+        f"no job is the best: scored on different examples ({sizes}), so scores do not compare"
+    )
     for each in jobs:
         each["best"] = ["valid/loss", False]
     assert describe_end(jobs)[0].startswith("best on dev: job 1, loss 0.2")

@@ -99,6 +99,11 @@ def test_settings_with_folds_and_folds_that_are_missing(swept: tuple[Path, list[
     assert lines[1].endswith(f"{FILE}-1.jsonl")
     assert lines[2].endswith("over 2 of 3 folds; the score of all rows together needs every fold")
     assert lines[3:] == [f"best mean over folds: accuracy {mean + 0.1:.4g}: optim.lr=2"]
+    less = at(2, 0.1, [{**job, "dir": jobs[0]["dir"]} for job in jobs])
+    assert (
+        "no setting is the best: scored on different"
+        in conclude_folds([*at(1, 0, jobs), *less], sweep)[-1]
+    )
     twice = [*jobs[:2], {**jobs[2], "dir": jobs[0]["dir"]}]
     assert "its folds do not predict every row once" in conclude_folds(twice, sweep)[0]
     seeds = [{**job, "varied": [f"seed={job['job']}"]} for job in jobs]

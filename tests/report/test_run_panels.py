@@ -201,6 +201,48 @@ def test_several_runs_begin_with_the_best_one(tmp_path: Path) -> None:
     assert Code(f"plmctl compare {tasks[0]} {tasks[1]}") in blocks
 
 
+def test_runs_scored_on_different_examples_have_no_order(tmp_path: Path) -> None:
+    """As `compare` aligns them: by ids and gold labels, in any order."""
+    same = [guess(0, "a", 0.9), guess(1, "b", 0.9)]
+    parts = {"x": same, "y": same[::-1], "other gold": [same[0], guess(1, "a", 0.9)]}
+    parts["more"] = [*same, guess(2, "a", 0.9)]
+    runs = {
+        name: fabricated.tuned(tmp_path / name, LABELS, {"dev": {"accuracy": 0.5}}, rows)
+        for name, rows in parts.items()
+    }
+    assert "the best is x" in words(results.panel(find_subject([runs["x"], runs["y"]])))
+    for other in ("other gold", "more"):
+        subject = find_subject([runs["x"], runs[other]])
+        found = results.panel(subject)
+        assert "the best" not in words(found)
+        assert f"dev of x: 2 examples; dev of {other}: {len(parts[other])} ex" in words(found)
+        (code,) = (block.text for block in found if isinstance(block, Code))
+        assert [line.split()[1] for line in code.splitlines()] == ["eval", "eval", "compare"]
+        assert "sst2, dev: scored on different examples" in words(scores.panel(subject))
+        titles = [str(chart.svg) for chart in found if isinstance(chart, Chart)]
+        assert [other in svg for svg in titles] == [False, True]  # a picture for each
+    everyone = words(results.panel(find_subject([*runs.values()])))
+    assert "sst2, dev of x, y: the best is x" in everyone
+    shares = {"a": 0.1, "b": 1.0, "c": 1.0}
+    for name, share in shares.items():
+        rows = parts["more" if name == "c" else "x"]
+        values = {"dev": {"accuracy": share}}
+        fabricated.tuned(tmp_path / name, LABELS, values, rows, train={"share": share})
+    found_scores = spread.collect_scores(find_subject([tmp_path / name for name in shares]).runs)
+    assert not found_scores  # b and c are no two seeds of one share
+
+
+def test_losses_of_different_texts_have_no_order(tmp_path: Path) -> None:
+    texts = {"a": "one.txt", "b": "two.txt"}
+    folders = [
+        fabricated.run(tmp_path / name, config={"data": {"path": path}})
+        for name, path in texts.items()
+    ]
+    found = words(results.panel(find_subject(folders)))
+    assert "the best" not in found
+    assert "valid/loss/mlm: held-out text differ: losses are not of one question: no or" in found
+
+
 def test_a_score_that_no_draw_changes_says_so(tmp_path: Path) -> None:
     folder = fabricated.tuned(tmp_path / "t", LABELS, {"dev": {"accuracy": 0.0}})
     result = json.loads((folder / "result.json").read_text())
@@ -558,7 +600,7 @@ def test_the_spread_of_seeds_by_the_size_of_the_training_set(tmp_path: Path) -> 
         for n, run in enumerate(runs)
     ]
     assert spread.collect_scores(rates) == {  # of another rate is no other seed
-        ("rte", "accuracy", "runs/bert optim.lr=0"): {0.1: [0.5, 0.6], 1.0: [0.82]}
+        ("rte", "accuracy", "runs/bert optim.lr=0", (0, "")): {0.1: [0.5, 0.6], 1.0: [0.82]}
     }
     assert spread.panel(find_subject(folders[:3])) == []  # one size alone
     assert spread.panel(find_subject(folders[2:4])) == []  # a seed each

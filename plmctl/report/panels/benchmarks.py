@@ -144,21 +144,23 @@ AVERAGE = "average"
 @panel_of(Subject, order=2, title=GLUE.name)
 def glue(subject: Subject) -> list[Block]:
     """A table of tasks and averages, and for each checkpoint a picture of its scores."""
-    return _show(GLUE, subject.runs)
+    return _show(GLUE, subject)
 
 
 @panel_of(Subject, order=2.5, title=SUPERGLUE.name)
 def superglue(subject: Subject) -> list[Block]:
     """A table of tasks with their average, and for each checkpoint a picture of its scores."""
-    return _show(SUPERGLUE, subject.runs)
+    return _show(SUPERGLUE, subject)
 
 
-def _show(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> list[Block]:
+def _show(benchmark: Benchmark, subject: Subject) -> list[Block]:
     """The blocks; none where no run is on one of the tasks."""
+    runs = subject.runs
     groups = group_runs(benchmark, runs)
     if not groups:
         return []
     blocks: list[Block] = [Paragraph(benchmark.reading), _table(benchmark, groups)]
+    blocks += [Paragraph(f"{line}.") for line in subject.list_unlike()]
     followed = follow_pretraining(benchmark, runs)
     blocks += _draw_followed(benchmark, followed)
     for number, (start, scores) in enumerate(groups.items()):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from plmctl.analysis.likeness import list_unlike, list_unlike_examples
 from plmctl.analysis.runs import Curve
+from plmctl.core.errors import list_some
 from plmctl.core.spelling import spell_line, spell_setting
 from plmctl.core.terminal import counted
 from plmctl.data.held_out import read_held_out
@@ -39,6 +43,7 @@ FIRST = (
     "{title}: the best is {first.name} ({first.value:.4g}), then {second.name}"
     " ({second.value:.4g})."
 )
+ON_ONE = "Score them on one file that no training has read, then compare:"
 ONE_EACH = "these are single runs, and other seeds may change their order."
 NO_INTERVAL = "{metric} {value} has no interval, since all draws of examples have this score."
 TASK = "task=<a task>"
@@ -60,7 +65,8 @@ def panel(subject: Subject) -> list[Block]:
         for line in (*list_known(run.result), *list_choices(run.result))
     ]
     if len(subject.runs) > 1:
-        return [*drawn, *below, *known, *_order(subject.runs, rankings)]
+        order = _order(subject.runs, rankings)
+        return [*drawn, *below, *known, *_explain_unlike(subject, rankings), *order]
     run = subject.runs[0]
     sure = [Paragraph(f"How sure: {' '.join(lines)}")] if (lines := _judge(run)) else []
     hints = " ".join([*([LOW] if below else []), *_judge_length(run, _metric(run) or "loss")])
@@ -84,6 +90,7 @@ class _Ranking:
     unit: str
     larger: bool  # is better
     levels: Sequence[Level]
+    unlike: Sequence[str] = ()  # why the levels of its runs do not compare
 
     def choose(self, series: int) -> list[Level]:
         """Those of one kind, the best first."""
@@ -98,21 +105,24 @@ class _Ranking:
 
 
 def _rank_scores(runs: Sequence[ReportedRun]) -> list[_Ranking]:
-    """The first metric of each task."""
-    levels: dict[tuple[str, str, str, bool], dict[str, Level]] = {}
+    """The first metric of each task, on the same examples."""
+    levels: dict[tuple[Any, ...], dict[str, Level]] = {}
     for run in runs:
         if (split := _split(run)) and (metric := _metric(run)) in _scores(run, split):
-            larger = _is_larger_better(run, metric)
-            own = levels.setdefault((run.task, run.spell(metric), split, larger), {})
+            larger, examples = _is_larger_better(run, metric), run.examples[split]
+            own = levels.setdefault((run.task, run.spell(metric), split, larger, examples), {})
             value = _scores(run, split)[metric]
             own[run.name] = Level(run.name, value, _interval(run, split, metric))
             for name, scores in run.baselines.get(split, {}).items():
                 if metric in scores:
                     own[f"without {name}"] = Level(name, scores[metric], series=1)
-    return [
-        _Ranking(f"result-{number}", f"{task}, {split}", unit, larger, [*own.values()])
-        for number, ((task, unit, split, larger), own) in enumerate(levels.items())
-    ]
+    counts = Counter((task, split) for task, _, split, *_ in levels)
+    rankings = []
+    for number, ((task, unit, split, larger, _), own) in enumerate(levels.items()):
+        names = list_some([level.name for level in own.values() if not level.series], 3)
+        title = f"{task}, {split}" + (f" of {names}" if counts[task, split] > 1 else "")
+        rankings.append(_Ranking(f"result-{number}", title, unit, larger, [*own.values()]))
+    return rankings
 
 
 def _rank_losses(runs: Sequence[ReportedRun]) -> list[_Ranking]:
@@ -126,8 +136,37 @@ def _rank_losses(runs: Sequence[ReportedRun]) -> list[_Ranking]:
         floors = find_floors(own, metric.removeprefix("valid/loss/"))
         levels += [Level(name, value, series=1) for name, value in floors.items()]
         name = f"result-{metric.replace('/', '-')}"
-        rankings.append(_Ranking(name, metric, "nats", larger=False, levels=levels))
+        unlike = list_unlike({run.name: run.log.config for run in own}, [metric])
+        ranking = _Ranking(name, metric, "nats", larger=False, levels=levels, unlike=unlike)
+        rankings.append(ranking)
     return rankings
+
+
+def _explain_unlike(subject: Subject, rankings: Sequence[_Ranking]) -> Iterator[Block]:
+    """The reasons why scores or losses have no order, and the commands that give them one."""
+    losses = [
+        f"{each.title}: {'; '.join(each.unlike)}: no order of these runs"
+        for each in rankings
+        if each.unlike
+    ]
+    yield from (Paragraph(f"{line}.") for line in losses)
+    by_task: dict[str, dict[str, ReportedRun]] = {}
+    for run in subject.runs:
+        if split := _split(run):
+            by_task.setdefault(run.task, {})[f"{split} of {run.name}"] = run
+    for task, own in by_task.items():
+        examples = {name: run.examples[_split(run)] for name, run in own.items()}
+        firsts = {examples[name]: own[name].folder for name in reversed(own)}
+        for line in list_unlike_examples(examples):
+            yield Paragraph(f"{task}: {line}. {ON_ONE}")
+            yield Code("\n".join(_score_anew([*firsts.values()][:-3:-1])))
+
+
+def _score_anew(folders: Sequence[Path]) -> Iterator[str]:
+    """The commands that score two runs on one file, and compare them."""
+    for folder in folders:
+        yield f"{spell_line('eval', folder)} task.path=<a labelled file>"
+    yield f"{spell_line('compare', *folders)} --split <its name without .csv>"
 
 
 def _order(runs: Sequence[ReportedRun], rankings: Sequence[_Ranking]) -> list[Block]:
@@ -135,7 +174,9 @@ def _order(runs: Sequence[ReportedRun], rankings: Sequence[_Ranking]) -> list[Bl
     whose means are in other panels.
     """
     folders = {run.name: run.folder for run in runs}
-    ranked = [(each, best) for each in rankings if len(best := each.choose(0)) > 1]
+    ranked = [
+        (each, best) for each in rankings if len(best := each.choose(0)) > 1 and not each.unlike
+    ]
     if not ranked or len({run.group or run.name for run in runs}) < len(runs):
         return []
     said, commands = [], []

@@ -52,6 +52,7 @@ def panel(subject: Subject) -> list[Block]:
         ),
     ]
     return [
+        *(Paragraph(f"{line}.") for line in subject.list_unlike()),
         *([Paragraph(f"In brackets: {how}{_count_examples(runs)}")] if intervals else []),
         *(
             Paragraph(f"Scores of {run.name} are {which}.")

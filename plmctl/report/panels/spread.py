@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from plmctl.report.charts import Band, draw_lines
 from plmctl.report.page import Block, Chart, Paragraph, TableBlock
@@ -19,7 +20,8 @@ READING = (
     " single seeds."
 )
 HEAD = ["task", "checkpoint", "share", "seeds", "mean", "deviation", "lowest", "highest"]
-Spread = dict[tuple[str, str, str], dict[float, list[float]]]
+# {(task, metric, start, examples of dev): {share: scores}}
+Spread = dict[tuple[str, str, str, Any], dict[float, list[float]]]
 
 
 @panel_of(Subject, order=12.5, title="Spread by size of the training set")
@@ -28,7 +30,7 @@ def panel(subject: Subject) -> list[Block]:
     found = collect_scores(subject.runs)
     pictures: list[Block] = []
     rows = []
-    for number, ((task, metric, start), shares) in enumerate(found.items()):
+    for number, ((task, metric, start, _), shares) in enumerate(found.items()):
         means = [(share, statistics.fmean(values)) for share, values in shares.items()]
         band: Band = [(share, min(values), max(values)) for share, values in shares.items()]
         spread = [
@@ -51,8 +53,9 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def collect_scores(runs: Sequence[ReportedRun]) -> Spread:
-    """{(task, first metric, checkpoint and other settings of a sweep): {share of the training
-    examples: scores on dev}}, where there are two shares or more and one has several seeds.
+    """{(task, first metric, checkpoint and other settings of a sweep, examples of dev): {share of
+    the training examples: scores on dev}}, where there are two shares or more and one has several
+    seeds.
     """
     found: Spread = {}
     for run in runs:
@@ -63,7 +66,7 @@ def collect_scores(runs: Sequence[ReportedRun]) -> Spread:
             varied = [word for word in (run.group or "").split() if "=" in word]
             others = [word for word in varied if not word.startswith("train.share=")]
             start = " ".join([str(run.log.config.get("checkpoint") or "from scratch"), *others])
-            own = found.setdefault((run.task, run.spell(metric), start), {})
+            own = found.setdefault((run.task, run.spell(metric), start, run.examples["dev"]), {})
             own.setdefault(share, []).append(score)
     return {
         key: dict(sorted(shares.items()))
