@@ -55,6 +55,7 @@ from plmctl.training.checkpoint import (
 )
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
+from plmctl.training.rundir import describe_training
 
 # how names on Hugging Face's hub look: google-bert/bert-base-cased; old ones have no owner
 _HUB = re.compile(
@@ -544,6 +545,9 @@ def _best(checkpoints: Path) -> Path:
             damaged.append(f"{folder}: {problem}")
     for line in damaged:
         remark(f"{line}; {chosen.name} is taken", WARN)
+    if training := describe_training(checkpoints.parent):
+        line = f"{checkpoints.parent}: {training}; {chosen.name} is read, a later save is not"
+        remark_once(line, WARN)
     if chosen != newest:
         remark_once(f"{chosen} is taken: it validated best ({newest.name} is the newest)")
     return chosen

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -98,6 +99,7 @@ def initialize(
     layers: Any = None,
     plugins: Sequence[str] = (),
     say: Callable[[str], None] = tell,
+    keep: Callable[[Path], None] = lambda folder: None,
 ) -> Fit:
     """`take` from the run or the published model at `path`; rows of its tables that are no token
     of its tokenizer are left out.
@@ -105,8 +107,10 @@ def initialize(
     Args:
         into: the part of the model's backbone, such as the encoder, that its backbone becomes; its
             heads are not taken.
+        keep: Keeps the folder that `path` means.
     """
     source = open_source(path, layers, plugins=plugins)
+    keep(source.folder)
     if into is not None:
         whole = f"{_BACKBONE}{into}."
         tensors = {

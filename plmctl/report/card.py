@@ -37,6 +37,7 @@ from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten
 from plmctl.tasks.scores.bundles import add_bundles, list_known
 from plmctl.tasks.scores.metrics import spell_metric
 from plmctl.training.averaged import read_average
+from plmctl.training.origins import describe_origin, read_origins
 
 NAME = "README.md"
 SUFFIXES = (".yaml", ".yml")
@@ -200,8 +201,10 @@ def _describe_data(folder: Path, config: Mapping[str, Any], log: RunLog) -> dict
         "made with": "plmctl",
         "recipe": Path(str(config.get("recipe") or "")).stem,
         "averaged": read_average(folder).get("what"),
-        "starts from": _hide(config.get("checkpoint") or config.get("init")),
-        "taught by": _names(config.get("teacher")),
+        "starts from": _describe_origins(
+            _hide(config.get("checkpoint") or config.get("init")), folder, "checkpoint", "init"
+        ),
+        "taught by": _describe_origins(_names(config.get("teacher")), folder, "teacher"),
         "trained on": _data(config),
         "size of the data": size,
         "share of it": share if (share := train.get("share")) != 1 else None,
@@ -276,6 +279,13 @@ def list_limits(config: Mapping[str, Any], result: Mapping[str, Any]) -> Iterato
         yield f"The scores are those of one run, with the seed {config.get('seed')}."
         yield "Other data than those of the scores were not measured."
     yield "Biases were not measured."
+
+
+def _describe_origins(named: str, folder: Path, *settings: str) -> str:
+    """A named model, with the checkpoints that it was when the run began."""
+    origins = read_origins(folder)
+    found = [describe_origin(each) for name in settings for each in origins.get(name, ())]
+    return f"{named} ({'; '.join(found)})" if found else named
 
 
 def _hide(value: Any) -> str:

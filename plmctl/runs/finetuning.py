@@ -55,6 +55,7 @@ from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.device.precision import choose
+from plmctl.training.origins import read_origins
 from plmctl.training.progress import Progress
 from plmctl.training.trainer import Evaluate, Result
 from plmctl.use.predict import ScoreTable, Told, predict
@@ -246,11 +247,11 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     footprint = measure_footprint(model, best, session.world.device)
     examples = {name: len(split.examples) for name, split in devs.items()}
     record |= {"metrics": metrics, "intervals": round_floats(intervals), "examples": examples}
-    bundles = {name: n for name, rows in predicted.items() if (n := count_bundles(rows))}
     optional |= {
         CHOICE: _count_choices(session, plan),
-        "bundles": bundles,
+        "bundles": {name: n for name, rows in predicted.items() if (n := count_bundles(rows))},
         KNOWN: inference.count_known_bundles(task, plan.data),
+        "origins": read_origins(session.folder),
     }
     record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, plan.sides)

@@ -187,6 +187,7 @@ def _build_objective(
     if lesson := find_lesson(task):
         lessons = Lessons([lesson(each) for each in split.examples], choose("fp32", device))
     how: Any = {"say": session.say, "rows": len(rows.key), "lessons": lessons}
+    how["keep"] = session.keep_origin
     objective = add_teacher(spec, model, task, **how)
     trainable = model.trainable(spec.train.trainable)
     apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
@@ -329,6 +330,8 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, S
         start_tables([model], first, tokenizer, np.zeros(0, np.int64))
     for method in model.methods:
         method.prepare(model.backbone, tokenizer)
+    if source and not resumed:
+        session.keep_origin("checkpoint", source.folder)
     if source and not resumed and spec.checkpoint_into:
         into = spec.checkpoint_into
         initialize(model, str(begin), into=into, layers=layers, plugins=plugins, say=session.say)
@@ -339,7 +342,7 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, S
         same = {name: t for name, t in begun.tensors.items() if source.tensors[name] is t}
         tensors = with_second_text(model, source, with_new_tokens(model, begun.tensors))
         source = replace(source, tensors=same)
-        take(model, tensors, source=begin, unused=source.unused, say=session.say)
+        take(model, tensors, source=source.folder, unused=source.unused, say=session.say)
         take_adapters(spec, model)
     elif source and read_base(source.folder):  # the trainer takes up what was trained, no more
         load_tensors(model, source.tensors)

@@ -98,7 +98,7 @@ def plan(session: Session) -> PretrainingPlan:
     # --resume of a run that saved nothing yet, too
     fresh = not any((session.folder / "checkpoints").glob("step-*"))
     model, own = _build(session, corpus, fresh=fresh)
-    objective = add_teacher(spec, model, own, say=session.say)
+    objective = add_teacher(spec, model, own, say=session.say, keep=session.keep_origin)
     fields = BatchFields.by(model, objective)
     loaders = [
         open_training_loader(Feed.of(spec, number), corpus, session.world, fields)
@@ -160,7 +160,8 @@ def _build(session: Session, corpus: Corpus, *, fresh: bool) -> tuple[Model, Obj
     own: Objective = build_objective(spec.objective, model, vocab, plugins=plugins, seed=spec.seed)
     if fresh and spec.init:
         into, layers = spec.init_into, thaw(spec.kept_layers)
-        initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
+        how: Any = {"into": into, "layers": layers, "plugins": plugins, "say": session.say}
+        initialize(model, spec.init, keep=partial(session.keep_origin, "init"), **how)
         if new := list_new_parts(own, model):
             session.say(f"the objective is new and random: {', '.join(new)}")
     elif fresh:

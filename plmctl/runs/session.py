@@ -21,6 +21,7 @@ from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.log import Log
+from plmctl.training.origins import keep_origin
 from plmctl.training.processes.launch import FINAL, is_launched, launch
 from plmctl.training.processes.threads import THREADS, count_threads, describe_busy
 from plmctl.training.processes.watch import watching
@@ -55,6 +56,11 @@ class Session:
 
     def say(self, message: str, level: int = REMARK) -> None:
         self.log.say(message, level)
+
+    def keep_origin(self, setting: str, folder: Path) -> None:
+        """Keep which checkpoint a setting named, as a file of the run."""
+        if self.world.main:
+            keep_origin(self.folder, setting, folder)
 
 
 After = Callable[[Session, Result], Result]  # the work of another command once the training is over

@@ -59,6 +59,7 @@ def add_teacher(
     say: Callable[[str], None],
     rows: int = 0,
     lessons: Lessons | None = None,
+    keep: Callable[[str, Path], None] = lambda setting, folder: None,
 ) -> Objective:
     """`objective` itself with distill=none, else what `distill` makes of it.
 
@@ -66,21 +67,23 @@ def add_teacher(
         model: The student.
         rows: The number of rows that the student reads, for `teacher_cache`.
         lessons: The texts that teachers embed; None: they read the rows of the student.
+        keep: Keeps the folder of a teacher in the run.
     """
     if not spec.get("distill"):
         return objective
     teachers: list[Teacher] = []
     for path in teachers_of(spec):
         loaded = load_teacher(spec, path)
-        backbone = loaded.model.backbone
+        folder, backbone = loaded.source.folder, loaded.model.backbone
+        keep("teacher", folder)
         shape = f"{backbone.num_layers} layers of {backbone.width}"
-        say(f"teacher {path}: {count(loaded.model) / 1e6:.2f} M parameters, {shape}")
+        say(f"teacher {folder}: {count(loaded.model) / 1e6:.2f} M parameters, {shape}")
         if lessons is not None:
             teachers.append(lessons.embed(loaded, _name(loaded.source), say))
             continue
         teacher: Teacher = Frozen(model=loaded.model, name=_name(loaded.source))
-        if folder := spec.get("teacher_cache"):
-            place, known = Path(folder).expanduser(), identity(loaded.source)
+        if cache := spec.get("teacher_cache"):
+            place, known = Path(cache).expanduser(), identity(loaded.source)
             teacher = Cached(teacher=teacher, folder=place, identity=known, rows=rows, say=say)
         teachers.append(teacher)
     return distillation(spec, model, objective, _together(teachers, spec))

@@ -14,7 +14,7 @@ import platform
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -25,6 +25,7 @@ from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit, open_file, own
 from plmctl.storage.paths import SUBMITTED
 from plmctl.storage.reading import parse_json
+from plmctl.training import origins
 from plmctl.training.log import METRICS
 from plmctl.training.processes.watch import RANKS
 from plmctl.training.trackers import base as trackers
@@ -37,7 +38,7 @@ LOCKED = "PLMCTL_RUN_LOCK"
 # other folders, and files, that exist before the first update; `wandb` is that of its tracker,
 # `profile` that of traces
 FOLDERS = ("tokenizer", "checkpoints", "wandb", "profile", RANKS)
-NAMES = (trackers.NAMES, "held_out.json")
+NAMES = (trackers.NAMES, "held_out.json", origins.FILE)
 
 
 def refuse_used(folder: Path) -> None:
@@ -53,18 +54,38 @@ def refuse_used(folder: Path) -> None:
 
 def refuse_live(folder: Path) -> None:
     """Raise UsageError if another process trains in `folder`, before a new run asks for it."""
-    with contextlib.suppress(OSError), admit(own(folder) / LOCK).open(encoding="utf-8") as file:
+    if (holder := find_holder(own(folder))) is not None:
+        where = f"run.dir={folder}: a run is going on there{_name_holder(holder)[0]}"
+        raise UsageError(f"{where}\n  fix: another run.dir")
+
+
+def find_holder(folder: Path) -> str | None:
+    """Return what the holder of the lock of `folder` wrote into it; None where nobody holds it."""
+    with contextlib.suppress(OSError), admit(folder / LOCK).open(encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            where = f"run.dir={folder}: a run is going on there{_name_holder(file)[0]}"
-            raise UsageError(f"{where}\n  fix: another run.dir") from None
+            return file.read()
+    return None
 
 
-def _name_holder(file: IO[str]) -> tuple[str, str]:
+def describe_training(folder: Path) -> str:
+    """Describe the training of another process in `folder`; "" for none, and for that of this
+    process or of its parent.
+    """
+    given = os.environ.get(LOCKED)
+    with contextlib.suppress(OSError):
+        if given and os.path.samestat(os.fstat(int(given)), (folder / LOCK).stat()):
+            return ""
+    holder = find_holder(folder)
+    if holder is None or int(os.environ.get("RANK", 0)) or holder.startswith(f"{os.getpid()} "):
+        return ""
+    return f"it is being trained{_name_holder(holder)[0]}"
+
+
+def _name_holder(written: str) -> tuple[str, str]:
     """(holder of the lock, how to end it); "" for a process that has not named itself."""
-    file.seek(0)
-    number, _, machine = file.read().partition(" ")
+    number, _, machine = written.partition(" ")
     return (f", process {number} on {machine}", f": kill {number}") if machine else ("", "")
 
 
@@ -143,7 +164,8 @@ def lock_folder(folder: Path) -> Iterator[dict[str, int]]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            who, end = _name_holder(file)
+            file.seek(0)
+            who, end = _name_holder(file.read())
             raise UsageError(
                 f"run.dir={folder}: another process is training there{who}\n"
                 f"  fix: wait until it has ended, or end it{end}"

@@ -4,21 +4,25 @@ what its student can do.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from plmctl.analysis.runs import RunLog
 from plmctl.artifacts import loading
 from plmctl.artifacts.convert import convert
 from plmctl.config.command import perform
 from plmctl.config.compose import compose, composed
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
+from plmctl.report.card import make_card
 from plmctl.runs import distilling, finetuning, pretraining
 from plmctl.runs.distill_words import as_training
 from plmctl.runs.resume import resume_spec
@@ -122,6 +126,25 @@ def test_the_table_stands_in_result_json_and_distill_md(
     assert page.count("\n| ") >= 8
     assert f"| parameters | {whole:,} | {part:,} | {part / whole:.3f} |" in page
     assert str(teacher) in page
+
+
+def test_a_run_keeps_which_checkpoint_it_began_from(
+    student: tuple[Path, Path], teacher: Path
+) -> None:
+    run, _ = student
+    found = json.loads((run / "origins.json").read_text())
+    assert json.loads((run / "result.json").read_text())["origins"] == found
+    folder = loading.find(teacher)
+    assert sorted(found) == ["checkpoint", "teacher"]
+    for (origin,) in found.values():
+        assert origin["folder"] == str(folder)
+        assert f"step-{origin['step']}" == folder.name
+        assert origin["sha256"] == hashlib.sha256(weights(teacher)).hexdigest()
+        written = datetime.fromisoformat(origin["saved"]).timestamp()
+        assert abs(written - (folder / "manifest.json").stat().st_mtime) < 2
+    digest = found["checkpoint"][0]["sha256"][:12]
+    began = f"| starts from | teacher (step {origin['step']}, saved {origin['saved']}, sha256"
+    assert f"{began} {digest}) |" in make_card(run, RunLog.read(run).config)
 
 
 def test_the_student_is_an_ordinary_checkpoint(

@@ -27,6 +27,7 @@ from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.runs.adapt import adopt
 from plmctl.training.checkpoint import Checkpoints, Snapshot, seal, tensors_of
 from plmctl.training.progress import Progress
+from plmctl.training.rundir import lock_folder
 
 
 @pytest.fixture
@@ -71,6 +72,17 @@ def test_a_run_gives_its_best_checkpoint_or_the_newest(
     assert find(run).name == find(run).name == "step-2"
     (said,) = caplog.messages
     assert said.endswith("step-2 is taken: it validated best (step-3 is the newest)")
+    caplog.clear()
+    with lock_folder(run):
+        find(run)  # the lock of this process, which trains there itself
+        assert not caplog.messages
+        (run / "lock").write_text("12 far", encoding="utf-8")
+        find(run)
+        find(run / "checkpoints/step-1")  # one that nobody replaces
+    (warned,) = caplog.messages
+    assert warned == (
+        f"{run}: it is being trained, process 12 on far; step-2 is read, a later save is not"
+    )
     (run / "checkpoints/step-2/model.safetensors").write_bytes(b"")
     assert find(run).name == "step-3"
     assert find(run / "checkpoints").name == "step-3"
