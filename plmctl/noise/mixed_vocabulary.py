@@ -73,6 +73,7 @@ class MixedVocabulary(Noise):
     token that means the same. Masks and random tokens are of the vocabulary of the hidden token.
     `targets.mlm` has hidden ids of the large one, `targets.small_mlm` those of the smaller one. The
     last words of a row are left out where it gets too long; a special token at its end stays.
+    Only `objective=[mixed_vocabulary]` reads `tracks.small`; other objectives see [UNK] there.
     (Zhao et al., 2021, arXiv:1909.11687, stage I: share 0.5.) Differs: the paper does not say of
     which vocabulary special tokens are. With `share=0` it is `token_mask`.
 
@@ -109,7 +110,7 @@ class MixedVocabulary(Noise):
         self.vocab, self.path, self.limit = vocab, path, np.uint64(round(share * 2**32))
         self.budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection="exact")
         self.mask_share, self.random_share = mask_share, random_share
-        self._pieces: dict[bytes, np.ndarray] = {}
+        self._pieces: dict[tuple[int, ...], list[int]] = {}
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -170,23 +171,21 @@ class MixedVocabulary(Noise):
         start, length = units.start[:-1], np.diff(units.start)
         real = seq.real.ravel()[start]
         start, length = start[real], length[real]
-        lot = draws.bits(rows.key, "word", width).ravel()[start]
-        found = {
-            number: self._cut_word(seq.ids.ravel()[start[number] : start[number] + length[number]])
-            for number in np.flatnonzero(lot < self.limit).tolist()
-        }
-        found = {number: pieces for number, pieces in found.items() if len(pieces)}
-        size = length.copy()
-        size[list(found)] = [len(pieces) for pieces in found.values()]
-        row = start // width
+        lot = draws.bits(rows.key, "word", width).ravel()[start] < self.limit
+        flat, spans = seq.ids.ravel().tolist(), zip(start.tolist(), length.tolist(), strict=True)
+        found = [
+            (self._cut_word(tuple(flat[at : at + size])) if chosen else []) or [NONE] * size
+            for (at, size), chosen in zip(spans, lot.tolist(), strict=True)
+        ]
+        row, size = start // width, np.array([len(pieces) for pieces in found], np.int64)
         kept = _fit(row, size, (n, width), special=self.vocab.special[seq.ids.ravel()[start]])
         size = np.where(kept, size, 0)
-        offset = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
+        ids = np.array(
+            [token for pieces, keep in zip(found, kept, strict=True) if keep for token in pieces],
+            seq.ids.dtype,
+        )
+        offset = np.arange(len(ids)) - np.repeat(np.cumsum(size) - size, size)
         take = np.repeat(start, size) + np.minimum(offset, np.repeat(length, size) - 1)
-        ids = np.full(len(take), NONE, seq.ids.dtype)
-        at = np.cumsum(size) - size
-        for number, pieces in found.items():
-            ids[at[number] : at[number] + size[number]] = pieces[: size[number]]
         moved = move_tokens(
             rows, take, np.bincount(row, weights=size, minlength=n).astype(int), pad=self.vocab.pad
         )
@@ -198,21 +197,15 @@ class MixedVocabulary(Noise):
         moved = moved.with_seq(rows.input, changed.with_tracks(word_start=begins))
         return moved, small
 
-    def _cut_word(self, ids: np.ndarray) -> np.ndarray:
+    def _cut_word(self, ids: tuple[int, ...]) -> list[int]:
         """The ids in the smaller vocabulary of a word, or of a special token; none where the
         smaller one has no such token.
         """
-        key = ids.tobytes()
-        if key not in self._pieces:
-            self._pieces[key] = np.array(self._spell(ids.tolist()), np.int64)
-        return self._pieces[key]
-
-    def _spell(self, ids: list[int]) -> list[int]:
-        known = [self.vocab.texts[token] for token in ids]
-        if all(known):
-            return self.tokenizer.encode("".join(known))
-        unknown = next(token for token, text in zip(ids, known, strict=True) if not text)
-        return [self.roles[unknown]] if unknown in self.roles else []
+        if ids not in self._pieces:
+            texts = [self.vocab.texts[token] for token in ids]
+            own = [self.roles[token] for token in ids if token in self.roles]
+            self._pieces[ids] = self.tokenizer.encode("".join(texts)) if all(texts) else own[:1]
+        return self._pieces[ids]
 
     def _lay_out(self, rows: Rows, small: np.ndarray) -> Rows:
         """The rows with tracks.small; there the text has a token that means the same, or [UNK]."""
