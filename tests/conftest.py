@@ -115,15 +115,16 @@ def pytest_collection_finish() -> None:
 # one fixture, since each takes a tenth of a millisecond of every test
 @pytest.fixture(autouse=True, scope="session")
 def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """Tokens that a test makes stay out of the user's cache; the rate of the processor is measured
-    once, although other tests run beside; what reads WordNet reads a small one, also where the real
-    one is installed.
+    """Tokens that a test makes stay out of the user's cache; what other programs take of the
+    processor is not told; what reads WordNet reads a small one, also where the real one is
+    installed.
     """
     from tests.knowledge.tiny_wordnet import write
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLMCTL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr("plmctl.training.device.peak.TRIES", 1)
+        patch.setattr("plmctl.training.device.peak.ALONE", 0.0)
+        patch.setattr("plmctl.training.device.peak.SPELL", 0.01)
         patch.setenv("WNSEARCHDIR", str(write(tmp_path_factory.mktemp("wordnet"))))
         yield
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
+from plmctl.core.progress import clock
+from plmctl.training.device.peak import find_own_share, find_peak, usual_share
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 
@@ -15,31 +16,37 @@ FLOOR = f" and {1000 * UPDATE:.0f} ms an update"
 
 @dataclass(frozen=True)
 class Speed:
-    """The peak of a device in FLOP/s, None where it is not known, and the share of it that
-    training reaches.
-    """
+    """The peak of a device in FLOP/s, and the share of it that training reaches."""
 
-    peak: float | None
+    peak: float
     share: float
-    doubtful: bool = False  # measured while other programs computed
+    own: float = 1.0  # the share of the processors that others leave to this process now
 
     @classmethod
     def find(cls, device: str, precision: str) -> Speed:
         """The speed of this machine, by `train.device` and `train.precision`."""
         place = device_of(device)
         kind = choose(precision, place)
-        return cls(peak_flops(kind), usual_share(place), is_doubtful(kind))
+        return cls(find_peak(kind), usual_share(place), find_own_share(place))
 
     def describe(self) -> str:
         """`50% of this device's 4.20 GFLOP/s and 10 ms an update`."""
-        doubt = ", its rate measured while others compute" if self.doubtful else ""
-        return f"{self.share:.0%} of this device's {spell_rate(self.peak or 0.0)}{FLOOR}{doubt}"
+        busy = f", alone; {others} now" if (others := self.describe_others()) else ""
+        return f"{self.share:.0%} of this device's {spell_rate(self.peak)}{FLOOR}{busy}"
 
-    def count_seconds(self, flops: float, updates: float, processes: int = 1) -> float | None:
-        """The time that so many operations take in so many updates; None where it is unknown."""
-        if not self.peak:
-            return None
+    def describe_others(self) -> str:
+        """`others take 72% of the processor`, or "" where they take next to none."""
+        return f"others take {1 - self.own:.0%} of the processor" if self.own < 1 else ""
+
+    def count_seconds(self, flops: float, updates: float, processes: int = 1) -> float:
+        """The time that so many operations take in so many updates, on a processor alone."""
         return flops / (self.share * self.peak * processes) + UPDATE * updates
+
+    def spell_time(self, seconds: float) -> str:
+        """`1:40`, or `1:40 alone, about 6:40 now`, of seconds on a processor alone."""
+        if self.own == 1:
+            return clock(seconds)
+        return f"{clock(seconds)} alone, about {clock(seconds / self.own)} now"
 
 
 def spell_rate(flops: float) -> str:

@@ -338,8 +338,7 @@ def _run(
         numbers["training FLOPs"] = f"{spent.flops_per_token * spent.tokens:.3g}"
         work = (spent.flops_per_token + spent.recomputed_flops_per_token) * spent.tokens
         seconds = speed.count_seconds(work, spent.updates or 0, train.processes)
-        if seconds is not None:
-            numbers[f"time, estimated at {speed.describe()}"] = clock(seconds)
+        numbers[f"time, estimated at {speed.describe()}"] = speed.spell_time(seconds)
     return numbers
 
 

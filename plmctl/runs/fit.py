@@ -29,7 +29,7 @@ from plmctl.runs.session import Session, quoted
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints
 from plmctl.training.device.compiling import compile_parts, find_whether, foresee_waste
-from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
+from plmctl.training.device.peak import find_peak, usual_share
 from plmctl.training.device.profiler import FOLDER, Profiler
 from plmctl.training.log import METRICS, cut_back
 from plmctl.training.milestones import Milestones
@@ -225,7 +225,7 @@ def _compile_where_it_pays(session: Session, trainer: Trainer, *, regularised: b
         rows=(_rows_of_process(session, trainer), _rows_of_pass(session, trainer)),
         length=max(sum(s.lengths) for s in trainer.stages) or model.backbone.max_length or ROW,
         processes=world.size,
-        rate=usual_share(world.device) * (peak_flops(session.precision) or 0.0),
+        rate=usual_share(world.device) * find_peak(session.precision),
     )
     if find_whether(mode, world.device, waste=waste, say=session.say):
         compile_parts([model, objective], world.device)
@@ -255,17 +255,9 @@ def _read_settings(session: Session, every: int | None, budget: Budget) -> Setti
         eval_every=eval_every if train.eval_every is None else train.eval_every,
         save_every=save_every if train.save_every is None else train.save_every,
         save_async=train.save_async,
-        peak_flops=_find_peak(session),
+        peak_flops=find_peak(session.precision) * session.world.all.size,
         milestones=Milestones.read(save_at, budget) if save_at else None,
     )
-
-
-def _find_peak(session: Session) -> float:
-    """The FLOP/s of all processes; 0, without which there is no MFU, where it is not known or was
-    measured while other programs computed.
-    """
-    known = not is_doubtful(session.precision)
-    return known * (peak_flops(session.precision) or 0.0) * session.world.all.size
 
 
 def _checkpoints(

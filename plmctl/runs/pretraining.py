@@ -21,6 +21,7 @@ from plmctl.inputs.loaders import BatchFields, open_training_loader
 from plmctl.models.encoder_decoder import LAST
 from plmctl.runs import estimate
 from plmctl.runs.after_range_test import commands_with_found
+from plmctl.runs.device_speed import Speed
 from plmctl.runs.fit import fit
 from plmctl.runs.floors import Floors
 from plmctl.runs.overview import describe_hidden_words
@@ -50,6 +51,8 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
         raise misfit
     if given.decision and not environment()[0]:  # once for all processes
         remark(given.decision)
+        if others := Speed.find(spec.train.device, spec.train.precision).describe_others():
+            remark(f"{others} now: the settings are those of a machine alone, with fewer updates")
     if outline and not given.resume:
         spec, line = settle_rate(spec, outline.model.backbone.width)
         if line and not given.json:

@@ -41,7 +41,7 @@ class Pace:
         and saving; data_wait, the share of the time that was `waited`; mfu if both numbers are
         known.
 
-        An mfu above 1 says that the peak is wrong, measured while others computed: it is left out.
+        An mfu above 1 says that the peak is wrong: it is left out.
         """
         elapsed = max(1e-9, time.perf_counter() - self._mark - self._paused)
         rate = (progress.tokens - self._tokens) / elapsed

@@ -28,6 +28,7 @@ from plmctl.runs.resume import resume_spec
 from plmctl.storage.rates import FILE
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan
+from plmctl.training.device import peak
 from plmctl.training.device.precision import choose
 
 MINE = """# @package _global_
@@ -72,10 +73,10 @@ def write_recipe(table: str) -> None:
 
 def set_rate(rate: float) -> None:
     """Keep the peak of which training reaches `rate`."""
-    name = speed.name_machine(choose("auto", torch.device("cpu")), torch.get_num_threads())
+    name = peak.name_machine(choose("auto", torch.device("cpu")))
     Path("cache").mkdir(exist_ok=True)
-    share = speed.usual_share(torch.device("cpu"))
-    Path("cache", FILE).write_text(json.dumps({name: rate / share}), encoding="utf-8")
+    whole = peak.usual_share(torch.device("cpu")) * torch.get_num_threads()
+    Path("cache", FILE).write_text(json.dumps({name: rate / whole}), encoding="utf-8")
 
 
 def mine(*words: str) -> Any:
@@ -122,7 +123,7 @@ def test_a_recipe_without_a_table_stays_as_it_is() -> None:
     before = compose("pretrain", "bert", ["train.steps=100"])
     assert facts(spec) == facts(before)
     assert spec.provenance.decision is None
-    assert not Path("cache", "speed.json").read_text(encoding="utf-8").count("threads, fp32") > 1
+    assert not Path("cache", "speed.json").read_text(encoding="utf-8").count("thread, fp32") > 1
 
 
 def test_what_is_given_wins_and_the_rest_follows() -> None:
@@ -340,16 +341,9 @@ def test_a_study_that_fixes_the_size_has_the_rest_decided_for_it() -> None:
 def test_jobs_side_by_side_share_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("plmctl.study.composing.count_processors", lambda: 8)
-    measured: list[int] = []
-
-    def measure(device: torch.device, precision: str, *, seconds: float) -> float:
-        measured.append(torch.get_num_threads())
-        return RATE
-
-    monkeypatch.setattr(speed, "measure_rate", measure)
-    study_of({"plain": [], "seeded": ["train.clip=2"]}, processes=2)
-    assert measured == [4]
-    assert torch.get_num_threads() == 1
+    planned = study_of({"plain": [], "seeded": ["train.clip=2"]}, processes=2)
+    (decision,) = planned.decisions.values()
+    assert decision.rate == pytest.approx(4 * RATE)  # the fixture's machine has one thread
 
 
 def test_a_chain_writes_out_what_was_decided() -> None:
@@ -431,12 +425,8 @@ def test_the_speed_is_measured_once_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = iter([2e11, 3e11])
-
-    def measure(device: torch.device, precision: str, *, seconds: float) -> float:
-        return next(rates)
-
-    monkeypatch.setattr(speed, "measure_rate", measure)
-    share = speed.usual_share(torch.device("cpu"))
+    monkeypatch.setattr(peak, "measure_rate", lambda *_: next(rates))
+    share = peak.usual_share(torch.device("cpu"))
     folder = tmp_path / "other" / "cache"
     for _ in range(2):
         assert speed.estimate_rate(Train(), str(folder)) == pytest.approx(share * 2e11)
@@ -450,14 +440,14 @@ def test_the_speed_is_measured_once_and_kept(
 def test_a_cache_that_cannot_be_written_keeps_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "measure_rate", lambda *_, **__: 4e11)
+    monkeypatch.setattr(peak, "measure_rate", lambda *_: 4e11)
     (tmp_path / "file").write_text("", encoding="utf-8")
     rate = speed.estimate_rate(Train(), str(tmp_path / "file" / "cache"))
-    assert rate == pytest.approx(speed.usual_share(torch.device("cpu")) * 4e11)
+    assert rate == pytest.approx(peak.usual_share(torch.device("cpu")) * 4e11)
 
 
 def test_what_is_measured_is_a_speed() -> None:
-    assert speed.measure_rate(torch.device("cpu"), "fp32", seconds=0.01) > 1e8
+    assert peak.measure_rate(torch.device("cpu"), "fp32", seconds=0.01) > 1e8
 
 
 def test_a_plugin_of_ones_own_is_kept_in_mind() -> None:

@@ -17,7 +17,7 @@ from plmctl.runs.device_speed import Speed
 from plmctl.training import rundir
 from plmctl.training.budget import Budget
 from plmctl.training.device import compiling, peak, precision
-from plmctl.training.device.peak import find_card_peak, peak_flops
+from plmctl.training.device.peak import find_card_peak, find_peak
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.log import Log, cut_back, format_line, read_metrics
 from plmctl.training.processes.world import device_of, join
@@ -93,7 +93,7 @@ def test_auto_precision_probes_the_cpu(monkeypatch):
 
 
 def test_peak_of_this_cpu():
-    assert peak_flops(precision.choose("fp32", CPU)) > 1e9
+    assert find_peak(precision.choose("fp32", CPU)) > 1e9
 
 
 def test_peak_of_a_card_is_that_of_its_number_type(monkeypatch):
@@ -105,7 +105,7 @@ def test_peak_of_a_card_is_that_of_its_number_type(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     for name, top in (("bf16", 989e12), ("fp16", 989e12), ("fp32", 67e12)):
-        assert peak_flops(precision.Precision(name, gpu)) == top
+        assert find_peak(precision.Precision(name, gpu)) == top
         assert Speed.find("cuda", name).count_seconds(0.3 * top, 0) == pytest.approx(1)
         rate = estimate_rate(Train(device="cuda", precision=name))
         assert rate == pytest.approx(0.3 * top)
@@ -274,46 +274,38 @@ def test_mfu(tmp_path):
 
 
 def test_an_mfu_above_1_is_no_mfu(tmp_path):
-    """The peak was measured while others computed."""
     stages = [Stage(batches=ToyBatches, flops_per_token=1e3)]
     make_trainer(tmp_path, steps=1, stages=stages, settings={"peak_flops": 1.0}).fit()
     assert "mfu" not in next(read_metrics(tmp_path / "metrics.jsonl"))
 
 
-@pytest.mark.parametrize(("alone", "tries"), [(True, 1), (False, 4)])
-def test_a_peak_is_measured_again_while_others_compute(alone, tries, monkeypatch):
-    """Of two seconds by the clock, the threads had all the time, or half of it; the best counts."""
-    rates, clocks = iter([4e9, 6e9, 5e9, 3e9]), iter(range(0, 100, 2))
-    used = iter(2 * n if alone else n for n in range(100))
-    threads = min(torch.get_num_threads(), peak.count_processors())
-    monkeypatch.setattr(peak, "TRIES", 4)
-    monkeypatch.setattr(peak, "_measure", lambda *_: next(rates))
-    monkeypatch.setattr(peak.time, "perf_counter", lambda: next(clocks))
-    monkeypatch.setattr(peak.time, "process_time", lambda: threads * next(used))
-    assert peak._measure_alone(CPU, "fp32", 0.1) == ((4e9, False) if alone else (6e9, True))
-    assert len([*rates]) == 4 - tries
-    assert (
-        Speed(4e9, 0.5, True)
-        .describe()
-        .endswith("4.00 GFLOP/s and 10 ms an update, its rate measured while others compute")
-    )
+def test_a_peak_is_that_of_the_processor_time(monkeypatch):
+    """Products of 0.1, 0.02 and 0.05 s of the processor, each interrupted for a second."""
+    times = itertools.accumulate(itertools.cycle([1.0, 0.1, 1.0, 0.02, 1.0, 0.05]))
+    monkeypatch.setattr(peak.time, "thread_time", lambda: next(times))
+    assert peak.measure_rate(CPU, "fp32") == pytest.approx(2 * 512**3 / 0.02)
 
 
-def test_a_slow_type_is_measured_by_several_products(monkeypatch):
-    """Products of 0.1 and 0.01 s, the first of which others disturb, in a measurement of 0.05 s."""
-    rounds = [0.0, *[0.0, 0.0, 1.0, 0.0, 1.0], *[0.0, 0.0, 0.01, 0.0, 0.1] * 20]
-    times = itertools.accumulate(rounds)
-    monkeypatch.setattr(peak.time, "perf_counter", lambda: next(times))
-    assert peak._measure(CPU, "fp32", 0.05) == pytest.approx(2 * 256**3 / 0.01, rel=1e-6)
+def test_a_peak_is_kept_for_any_number_of_threads(tmp_path, monkeypatch):
+    rates = iter([3e9])
+    monkeypatch.setattr(peak, "measure_rate", lambda *_: next(rates))
+    found = [find_peak(precision.choose("fp32", CPU), n, str(tmp_path)) for n in (1, 4)]
+    assert found == [3e9, 12e9]
 
 
-def test_wide_products_that_others_interrupt_do_not_count(monkeypatch):
-    """All wide products are interrupted: the rate is that of the narrow ones."""
-    times = itertools.accumulate(
-        itertools.chain([0.0], itertools.cycle([0.0, 0.0, 1e-3, 0.0, 1.0]))
-    )
-    monkeypatch.setattr(peak.time, "perf_counter", lambda: next(times))
-    assert peak._measure(CPU, "fp32", 0.05) == pytest.approx(2 * 256**3 / 1e-3, rel=1e-6)
+@pytest.mark.parametrize(("used", "own"), [(0.9, 1.0), (0.25, 0.25)])
+def test_what_others_take_is_told(used, own, monkeypatch):
+    monkeypatch.setattr(peak, "ALONE", 0.75)
+    clocks, threads = itertools.count(), min(torch.get_num_threads(), peak.count_processors())
+    spent = itertools.count(0, used * threads * 2)  # two readings of the clock lie between them
+    monkeypatch.setattr(peak.time, "perf_counter", lambda: next(clocks) * 1.0)
+    monkeypatch.setattr(peak.time, "process_time", lambda: next(spent))
+    assert peak.find_own_share.__wrapped__(CPU) == pytest.approx(own)
+    speed = Speed(4e9, 0.5, own)
+    assert speed.count_seconds(2e9, 0) == 1  # alone
+    assert speed.spell_time(60) == ("1:00" if own == 1 else "1:00 alone, about 4:00 now")
+    others = "" if own == 1 else ", alone; others take 75% of the processor now"
+    assert speed.describe() == f"50% of this device's 4.00 GFLOP/s and 10 ms an update{others}"
 
 
 def make_run(tmp_path):

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 
 import torch
 
-from plmctl.core.machine import count_processors
+from plmctl.core.machine import count_processors, describe_cpu
+from plmctl.storage.paths import find_cache_folder
+from plmctl.storage.rates import keep
 from plmctl.training.device.precision import Precision
 
-TRIES = 4  # measurements, where other programs compute
-OWN = 0.75  # least share of the available processor time: with less, others computed
+SECONDS = 0.1  # seconds of products that are measured
 LEAST = 5  # products: of a slow type a single one may take longer than the measurement
-# widths of the matrices: wide ones have the full rate of an idle processor; a product of narrow
-# ones ends before other programs get their turn
-WIDTHS = {"cpu": (256, 512)}
-WIDE = (4096,)  # the widths where no others are named
+SPELL = 0.2  # seconds in which the own share of the processors is measured
+ALONE = 0.75  # least share of the processors: with less, others compute
+WIDTHS = {"cpu": 512}  # {device: width of the matrices}
+WIDE = 4096  # their width elsewhere
 # share of the peak that training reaches: the run itself prints its real share (MFU)
 USUAL_SHARES = {"cpu": 0.5, "cuda": 0.3}
 # peaks of graphics cards, FLOP/s, from NVIDIA's data sheets: of dense bf16 and fp16 products on
@@ -33,20 +35,36 @@ CARDS = {
 }
 
 
-def peak_flops(precision: Precision) -> float | None:
-    """FLOP/s: a card's dense peak by its name, or None; on a CPU the measured rate of a matrix
-    product.
+def find_peak(
+    precision: Precision, threads: int | None = None, cache_dir: str | None = None
+) -> float:
+    """FLOP/s: a card's dense peak by its name, elsewhere the rate of a matrix product. It is
+    measured once and kept in the cache folder. On a CPU it is `threads` times that of one thread.
+
+    Args:
+        precision: The device and the number type.
+        threads: The threads of a process on a CPU; None: torch's.
+        cache_dir: The folder of measured rates; None: the user's cache folder.
     """
-    if precision.device.type == "cuda":
-        return find_card_peak(torch.cuda.get_device_name(precision.device), precision.name)
-    return _measure_once(precision.device, precision.name, torch.get_num_threads())[0]
+    device = precision.device
+    if device.type == "cuda":
+        known = find_card_peak(torch.cuda.get_device_name(device), precision.name)
+        if known:
+            return known
+    rate = keep(
+        name_machine(precision),
+        lambda: measure_rate(device, precision.name),
+        find_cache_folder(cache_dir),
+    )
+    return rate * (threads or torch.get_num_threads()) if device.type == "cpu" else rate
 
 
-def is_doubtful(precision: Precision) -> bool:
-    """Whether other programs took processor time while `peak_flops` was measured."""
+def name_machine(precision: Precision) -> str:
+    """All that decides the measured rate: "<processor>, torch 2.13.0, one thread, fp32"."""
+    library = f"torch {torch.__version__}"
     if precision.device.type == "cuda":
-        return False
-    return _measure_once(precision.device, precision.name, torch.get_num_threads())[1]
+        return f"{torch.cuda.get_device_name(precision.device)}, {library}, {precision.name}"
+    return f"{describe_cpu()}, {library}, one thread, {precision.name}"
 
 
 def find_card_peak(name: str, precision: str) -> float | None:
@@ -60,47 +78,45 @@ def usual_share(device: torch.device) -> float:
     return USUAL_SHARES.get(device.type, min(USUAL_SHARES.values()))
 
 
-def measure_rate(device: torch.device, precision: str, *, seconds: float) -> float:
-    """The best rate of a matrix product within so many seconds, FLOP/s, by as many threads as
-    torch takes now; measured again while other programs take processor time.
+def measure_rate(device: torch.device, precision: str, *, seconds: float = SECONDS) -> float:
+    """The best rate of a matrix product, FLOP/s, by `LEAST` or more of them.
+
+    A CPU is measured by one thread and its processor time: the time that other programs take is
+    none, and no thread waits for others.
     """
-    return _measure_alone(device, precision, seconds)[0]
-
-
-def _measure_alone(device: torch.device, precision: str, seconds: float) -> tuple[float, bool]:
-    """The best rate of up to `TRIES` measurements, until one has the processor to itself; whether
-    none had.
-    """
-    best, threads = 0.0, min(torch.get_num_threads(), count_processors())
-    for _ in range(TRIES):
-        start, used = time.perf_counter(), time.process_time()
-        best = max(best, _measure(device, precision, seconds))
-        passed = time.perf_counter() - start
-        if device.type != "cpu" or time.process_time() - used >= OWN * threads * passed:
-            return best, False
-    return best, True
-
-
-def _measure(device: torch.device, precision: str, seconds: float) -> float:
-    """The best rate within so many seconds, of `LEAST` products of a width or more."""
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
-    widths = WIDTHS.get(device.type, WIDE)
-    matrices = [torch.full((n, n), 1e-3, dtype=kind, device=device) for n in widths]
+    width = WIDTHS.get(device.type, WIDE)
+    matrix = torch.full((width, width), 1e-3, dtype=kind, device=device)
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    best, end, rounds = 0.0, time.perf_counter() + seconds, 0
-    with torch.no_grad():
-        while time.perf_counter() < end or rounds < LEAST:
-            rounds += 1
-            for matrix in matrices:
+    now = time.thread_time if device.type == "cpu" else time.perf_counter
+    best, passed, products, before = math.inf, 0.0, 0, torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            while passed < seconds or products < LEAST:
                 wait()
-                start = time.perf_counter()
+                start = now()
                 matrix @ matrix
                 wait()
-                best = max(best, 2 * len(matrix) ** 3 / (time.perf_counter() - start))
-    return best
+                took = now() - start
+                best, passed, products = min(best, took), passed + took, products + 1
+    finally:
+        torch.set_num_threads(before)
+    return 2 * width**3 / best
 
 
 @functools.cache  # a study of many arms, or a sweep, measures once
-def _measure_once(device: torch.device, precision: str, threads: int) -> tuple[float, bool]:
-    """The rate, and whether it is doubtful; `threads` is only a key of the cache."""
-    return _measure_alone(device, precision, seconds=0.05)
+def find_own_share(device: torch.device) -> float:
+    """The share of the processors' time that this process has now while it computes with all of
+    its threads; 1 where others take next to none, and on other devices.
+    """
+    if device.type != "cpu":
+        return 1.0
+    threads = min(torch.get_num_threads(), count_processors())
+    matrix = torch.full((WIDTHS["cpu"],) * 2, 1e-3)
+    start, used = time.perf_counter(), time.process_time()
+    while time.perf_counter() - start < SPELL:
+        matrix @ matrix
+    passed = time.perf_counter() - start
+    share = (time.process_time() - used) / (threads * passed)
+    return share if share < ALONE else 1.0
