@@ -11,6 +11,7 @@ import sys
 
 def main() -> None:
     """Run the command line."""
+    let_threads_sleep()
     # else the interpreter looks through every object of torch before it ends: 0.3 s
     atexit.register(gc.freeze)
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
@@ -27,6 +28,17 @@ def main() -> None:
         raise
     except KeyboardInterrupt:  # while the words of the command are read
         end_start(signal.SIGINT, None)
+
+
+def let_threads_sleep() -> None:
+    """Let threads of torch turn for some 20 microseconds before they sleep, unless the environment
+    says how long. GNU's OpenMP would let them turn for milliseconds.
+
+    On a busy machine a turning thread holds the processor that the others wait for. Two threads
+    then took ten times as long as one. On an idle machine this loses 5 to 8%. Results are the same.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def end_start(number: int, frame: object) -> None:

@@ -148,7 +148,7 @@ def _train(
     if not world.main:
         spec, prepared = prepare(spec)
     session = _session(spec, world, prepared)
-    busy = describe_busy(torch.get_num_threads()) if world.device.type == "cpu" else ""
+    busy = describe_busy() if world.device.type == "cpu" else ""
     if world.main and busy:
         session.say(busy)
     try:

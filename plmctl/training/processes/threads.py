@@ -19,15 +19,12 @@ def count_threads(wanted: int | None, processes: int) -> int:
     return wanted or max(1, torch.get_num_threads() // processes)
 
 
-def describe_busy(threads: int) -> str:
-    """A warning that other work uses most of this machine, so that the threads of a process wait
-    for each other; empty if that is not so, or cannot be known.
+def describe_busy() -> str:
+    """A warning that other work uses most of this machine; empty if that is not so, or cannot be
+    known.
     """
     processors = os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if threads < 2 or load < 1.5 * processors:
+    if load < 1.5 * processors:
         return ""
-    return (
-        f"this machine is busy (load {load:.0f} on {processors} processors), and {threads} threads"
-        " wait for each other: train.threads=1 may be faster (--resume takes it, too)"
-    )
+    return f"this machine is busy (load {load:.0f} on {processors} processors): all takes longer"
