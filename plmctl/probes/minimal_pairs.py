@@ -22,6 +22,8 @@ from plmctl.text.unknown import describe_spelled, describe_unknown
 from plmctl.use.pairs import Pair, PairScorer, find_ties, list_sentences
 from plmctl.use.predict import ScoreTable, Told
 
+LEFT = "an empty sentence, or equal ones (but for white space around them)"
+SAME = "(white space, capitals or unknown words tell them apart)"
 NEAR = "(nearer than 1e-6 of them: rounding)"
 
 
@@ -33,7 +35,8 @@ class MinimalPairs(PairScorer, Probe):
     any file with two columns.)
 
     `accuracy` is the mean over paradigms, as it is published; `pairs` is the share of all pairs.
-    Pairs of equal sentences, or with an empty one, are left out and counted.
+    Pairs of equal sentences, or with an empty one, are left out and counted. Pairs of the same
+    tokens tie, and are counted.
 
     Args:
         path: A file, a folder, or a pattern (`blimp/*.jsonl`) of files: JSON lines, .tsv or .csv,
@@ -83,8 +86,11 @@ class MinimalPairs(PairScorer, Probe):
             if tied := int(np.count_nonzero(find_ties(*own))):
                 of = "" if each == name else f", {each}"
                 extra[f"tied{of}"] = Told(f"{counted(tied, 'pair')} of equal scores {NEAR}", tied)
+        if scored.same:
+            why = f"{counted(scored.same, 'pair')} whose sentences have the same tokens {SAME}"
+            extra["same tokens"] = Told(why, scored.same)
         if left:
-            why = f"{counted(left, 'pair')} with equal or empty sentences"
+            why = f"{counted(left, 'pair')} with {LEFT}"
             extra["left out"] = Told(why, left)
         if scored.unknown:
             extra["unknown"] = Told(describe_unknown(scored.unknown), scored.unknown)

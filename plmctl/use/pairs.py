@@ -53,6 +53,7 @@ class ScoredPairs(NamedTuple):
         bad: [n] of the others.
         unknown: The share of unknown tokens.
         spelled: The share of small tokens, by `find_spelled`.
+        same: Pairs whose two sentences have the same tokens.
     """
 
     way: Way
@@ -60,6 +61,7 @@ class ScoredPairs(NamedTuple):
     bad: np.ndarray
     unknown: float
     spelled: float = 0.0
+    same: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +197,9 @@ class PairScorer:
         refuse_unknown(share, file=self.path, fix=KNOWING)
         sums = Likelihood(model, scoring, device, done=done).score(ids)
         good, bad = self.divide(pairs, texts, sums, [len(row) for row in ids])
-        return ScoredPairs(way, good, bad, share, find_spelled(tokens, vocab))
+        of = dict(zip(texts, ids, strict=True))
+        same = sum(of[pair.good] == of[pair.bad] for pair in pairs)
+        return ScoredPairs(way, good, bad, share, find_spelled(tokens, vocab), same)
 
     def count_rows(
         self, model: Model, tokenizer: Tokenizer, pairs: Sequence[Pair]

@@ -21,7 +21,7 @@ from plmctl.probes.base import Opened
 from plmctl.probes.minimal_pairs import MinimalPairs
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.use.likelihood import Likelihood, WordScoring, choose_way, find_ways, make_scoring
-from plmctl.use.pairs import Pair
+from plmctl.use.pairs import Pair, find_ties
 from tests.tasks.conftest import SIZE, Toy
 
 TINY = ["size=tiny", "size.width=16", "size.inner_width=32", "size.num_layers=2"]
@@ -409,6 +409,16 @@ def test_a_model_is_asked_in_a_way_that_it_can_answer() -> None:
     with pytest.raises(ConfigError, match="next: this model has no other way"):
         choose_way({"next": "clm"}, "masks")
     assert choose_way({"masks": "mlm", "words": "mlm"}, None) == ("masks", "mlm")
+
+
+def test_pairs_of_the_same_tokens_are_counted(toy) -> None:
+    """White space between words is no token here: such a pair ties."""
+    pairs = [Pair("she  was", "she was", "u", "t"), Pair("he was", "was he", "u", "t")]
+    with torch.no_grad():
+        found = MinimalPairs(path="x").score_pairs(
+            make("bert", toy.vocab), toy, pairs, torch.device("cpu")
+        )
+    assert (found.same, find_ties(found.good, found.bad).tolist()) == (1, [True, False])
 
 
 def test_a_segment_that_a_model_does_not_know(toy, gpt_toy) -> None:
