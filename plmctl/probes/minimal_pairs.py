@@ -19,7 +19,7 @@ from plmctl.probes.ngram import KneserNey, split_words
 from plmctl.tasks.predictions import write_rows
 from plmctl.text.reader import read_sentences
 from plmctl.text.unknown import describe_spelled, describe_unknown
-from plmctl.use.pairs import Pair, PairScorer, find_ties, list_sentences
+from plmctl.use.pairs import Pair, PairScorer, ScoredPairs, find_ties, list_sentences
 from plmctl.use.predict import ScoreTable, Told
 
 LEFT = "an empty sentence, or equal ones (but for white space around them)"
@@ -77,27 +77,30 @@ class MinimalPairs(PairScorer, Probe):
         extra["ties"] = self.ties
         place = Path(self.path or "")
         name = (place if place.exists() else place.parent).name or "pairs"  # a pattern has none
-        values = {name: (scored.good, scored.bad)}
+        values = {name: scored}
         if self.ngram is not None:
-            column = f"{self.order}-gram of {Path(self.ngram).name}"
-            values[column] = self._count(self.ngram, pairs)
-        judged = {each: self.summarize(pairs, self.judge(*own)) for each, own in values.items()}
+            values[f"{self.order}-gram of {Path(self.ngram).name}"] = self._count(self.ngram, pairs)
+        judged = {
+            each: self.summarize(pairs, self.judge(own.good, own.bad))
+            for each, own in values.items()
+        }
         for each, own in values.items():
-            if tied := int(np.count_nonzero(find_ties(*own))):
-                of = "" if each == name else f", {each}"
+            of = "" if each == name else f", {each}"
+            if tied := int(np.count_nonzero(find_ties(own.good, own.bad))):
                 extra[f"tied{of}"] = Told(f"{counted(tied, 'pair')} of equal scores {NEAR}", tied)
+            if own.unknown:
+                what = describe_unknown(own.unknown) if own is scored else _describe(own.unknown)
+                extra[f"unknown{of}"] = Told(what, own.unknown)
         if scored.same:
             why = f"{counted(scored.same, 'pair')} whose sentences have the same tokens {SAME}"
             extra["same tokens"] = Told(why, scored.same)
         if left:
             why = f"{counted(left, 'pair')} with {LEFT}"
             extra["left out"] = Told(why, left)
-        if scored.unknown:
-            extra["unknown"] = Told(describe_unknown(scored.unknown), scored.unknown)
         if scored.spelled:
             extra["script"] = Told(describe_spelled(scored.spelled), scored.spelled)
         if out is not None:
-            rows = list(self._spell(pairs, scored.good, scored.bad))
+            rows = list(self._spell(pairs, *values.values()))
             extra["scores"] = str(write_rows(out, rows))
         return ScoreTable(
             "minimal pairs",
@@ -107,19 +110,27 @@ class MinimalPairs(PairScorer, Probe):
             dict.fromkeys(judged, len(pairs)),
         )
 
-    def _spell(
-        self, pairs: Sequence[Pair], good: np.ndarray, bad: np.ndarray
-    ) -> Iterator[dict[str, Any]]:
-        """A row for each pair, with both scores, whether they tie and how far the pair is right."""
-        judged, ties = self.judge(good, bad), find_ties(good, bad)
-        for pair, *scores, right, tied in zip(pairs, good, bad, judged, ties, strict=True):
+    def _spell(self, pairs: Sequence[Pair], *scored: ScoredPairs) -> Iterator[dict[str, Any]]:
+        """A row for each pair, with both scores, whether they tie and how far the pair is right; of
+        the model, and of n-grams (`ngram_right`).
+        """
+        columns = dict[str, np.ndarray]()
+        for start, own in zip(("", "ngram_"), scored, strict=False):
+            columns |= {f"{start}score_good": own.good, f"{start}score_bad": own.bad}
+            columns[f"{start}tied"] = find_ties(own.good, own.bad)
+            columns[f"{start}right"] = self.judge(own.good, own.bad)
+        for pair, *values in zip(pairs, *(each.tolist() for each in columns.values()), strict=True):
             names = {"paradigm": pair.paradigm, "id": pair.id, "good": pair.good, "bad": pair.bad}
-            both = dict(zip(("score_good", "score_bad"), map(float, scores), strict=True))
-            yield {**names, **both, "tied": bool(tied), "right": float(right)}
+            yield names | dict(zip(columns, values, strict=True))
 
-    def _count(self, text: str, pairs: Sequence[Pair]) -> tuple[np.ndarray, np.ndarray]:
+    def _count(self, text: str, pairs: Sequence[Pair]) -> ScoredPairs:
         """The scores of the sentences by the n-grams of a text."""
         counts = KneserNey(read_sentences(text), order=self.order)
         texts = list_sentences(pairs)
         lengths = [len(split_words(each)) + 1 for each in texts]
-        return self.divide(pairs, texts, counts.score(texts), lengths)
+        good, bad = self.divide(pairs, texts, counts.score(texts), lengths)
+        return ScoredPairs("next", good, bad, counts.find_unknown(texts))
+
+
+def _describe(share: float) -> str:
+    return f"{share:.1%} of the words are unknown: the text has them once or never"

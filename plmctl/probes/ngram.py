@@ -78,6 +78,11 @@ class KneserNey:
         logs = np.where(place > 0, np.log(np.where(place > 0, value, 1.0)), 0.0)
         return np.add.reduceat(logs, np.flatnonzero(place == 0))
 
+    def find_unknown(self, sentences: Sequence[str]) -> float:
+        """The share of the words of sentences that are unknown."""
+        words = [word in self.number for text in sentences for word in split_words(text)]
+        return 1 - sum(words) / max(1, len(words))
+
     def _join(self, texts: Iterable[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
         """[N] the words of all sentences with their beginnings and ends; [N] their numbers."""
         number = self.number

@@ -103,6 +103,8 @@ def find_spelled(ids: Any, vocab: Vocab) -> float:
 
     Letters do not count in a vocabulary without longer pieces.
     """
+    if not vocab.texts or not len(ids):
+        return 0.0
     pieces = any(len(text) > 1 and _LETTERS.search(text) for text in vocab.texts)
     small = np.array(
         [
@@ -110,7 +112,7 @@ def find_spelled(ids: Any, vocab: Vocab) -> float:
             for text in vocab.texts
         ]
     )
-    share = float(small[np.asarray(ids)].mean()) if len(small) and len(ids) else 0.0
+    share = float(small[np.asarray(ids)].mean())
     return share if share > max(SPELLED, small[~vocab.special].mean()) else 0.0
 
 

@@ -21,7 +21,7 @@ from plmctl.probes.base import Opened
 from plmctl.probes.minimal_pairs import MinimalPairs
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.use.likelihood import Likelihood, WordScoring, choose_way, find_ways, make_scoring
-from plmctl.use.pairs import Pair, find_ties
+from plmctl.use.pairs import Pair, ScoredPairs, find_ties
 from tests.tasks.conftest import SIZE, Toy
 
 TINY = ["size=tiny", "size.width=16", "size.inner_width=32", "size.num_layers=2"]
@@ -299,18 +299,18 @@ def test_n_grams_stand_beside_the_model(tmp_path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("She reads a book. She sleeps.\nThey read a book. They sleep.\n" * 3)
     pairs = [Pair("They sleep.", "They sleeps.", "u", "t"), Pair("He.", "She.", "u", "t")]
-    good, bad = MinimalPairs(path="x", order=2)._count(str(text), pairs)
-    assert good[0] > bad[0]
-    assert good[1] < bad[1]
-    mean, _ = MinimalPairs(path="x", order=2, normalise=1)._count(str(text), pairs)
-    assert mean == pytest.approx(good / np.array([4, 3]))
+    found = MinimalPairs(path="x", order=2)._count(str(text), pairs)
+    assert found.good[0] > found.bad[0]
+    assert found.good[1] < found.bad[1]
+    assert found.unknown == pytest.approx(1 / 10)  # "He" of ten words
+    mean = MinimalPairs(path="x", order=2, normalise=1)._count(str(text), pairs).good
+    assert mean == pytest.approx(found.good / np.array([4, 3]))
 
 
 def test_a_row_of_the_table_that_is_written_has_both_scores() -> None:
     pairs = [Pair("They sleep.", "They sleeps.", "u", "t", "7"), Pair("He.", "She.", "v", "t")]
-    rows = list(
-        MinimalPairs(path="x")._spell(pairs, np.array([-1.0, -3.0]), np.array([-2.0, -2.5]))
-    )
+    scored = ScoredPairs("next", np.array([-1.0, -3.0]), np.array([-2.0, -2.5]), 0.0)
+    rows = list(MinimalPairs(path="x")._spell(pairs, scored))
     first: dict[str, object] = {
         "tied": False,
         "right": 1.0,
@@ -321,13 +321,16 @@ def test_a_row_of_the_table_that_is_written_has_both_scores() -> None:
     }
     assert rows[0] == {**first, "score_good": -1.0, "score_bad": -2.0}
     assert (rows[1]["paradigm"], rows[1]["right"]) == ("v", 0.0)
+    both = list(MinimalPairs(path="x")._spell(pairs, scored, scored._replace(good=scored.bad)))
+    more = {"score_good": -2.0, "score_bad": -2.0, "tied": True, "right": 0.0}
+    assert both[0] == {**rows[0], **{f"ngram_{name}": value for name, value in more.items()}}
 
 
 def test_a_tie_is_relative_to_the_scores_and_marked() -> None:
     """A good score that is higher by 5e-5 ties at -100, and wins at -10."""
     pairs = [Pair("a", "b", "u", "t"), Pair("c", "d", "u", "t")]
     good, bad = np.array([-100.0, -10.0]), np.array([-100.00005, -10.00005])
-    rows = MinimalPairs(path="x")._spell(pairs, good, bad)
+    rows = MinimalPairs(path="x")._spell(pairs, ScoredPairs("next", good, bad, 0.0))
     assert [(row["tied"], row["right"]) for row in rows] == [(True, 0.0), (False, 1.0)]
 
 
