@@ -128,7 +128,8 @@ class Train(Record):
     # log the gradient norm of every layer in the first update: start/grad_norm/<layer>
     grad_norms: bool = False
     # updates; null: ten times a run, five times one below 50 updates, and in a fine-tuning without
-    # train.least_steps after every epoch; 0: at the end only
+    # train.least_steps after every epoch; 0: at the end only. They take a tenth of train.minutes at
+    # most
     eval_every: Whole | None = None
     # updates; null: ten times a run, in a fine-tuning when dev is scored; 0: at the end only
     save_every: Whole | None = None

@@ -44,6 +44,7 @@ from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
 
 SHORT = 50  # updates of a run
 JUMP = 0.2  # the share by which a learning rate changes that is no step of its schedule
+VALIDATING = 0.1  # the share of a run by time that validation takes at most, where nobody spaces it
 ROW = 128  # tokens of a row, where nothing says it
 
 
@@ -253,6 +254,8 @@ def _read_settings(session: Session, every: int | None, budget: Budget) -> Setti
         pause_at=train.pause_at or 0,
         seed=spec.seed,
         eval_every=eval_every if train.eval_every is None else train.eval_every,
+        # a run by updates has the same ones on every machine
+        eval_share=VALIDATING if budget.minutes and train.eval_every is None else 1.0,
         save_every=save_every if train.save_every is None else train.save_every,
         save_async=train.save_async,
         peak_flops=find_peak(session.precision) * session.world.all.size,

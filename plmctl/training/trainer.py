@@ -67,6 +67,8 @@ class Settings:
     clip: float = 1.0  # largest global gradient norm; 0 = no clipping
     log_every: int | None = 50  # None: `Budget.space_lines`
     eval_every: int | None = 0
+    # the share of the time so far that validation may take, its last one apart
+    eval_share: float = 1.0
     save_every: int | None = 0
     save_async: bool = False  # while training goes on
     # updates in a row that are left out (no finite gradient, a spike) and end the run
@@ -124,6 +126,9 @@ class Trainer:
     _read_since: int | None = None
     _went_back = 0  # how often the run went back to it
     _reached = 0  # the largest milestone so far
+    _validated = 0.0  # seconds of all validations of this session
+    _longest = 0.0  # those of the longest one
+    _thinned = False  # whether one of them was left out
 
     def __init__(
         self,
@@ -222,7 +227,8 @@ class Trainer:
                 tenth, tenths = int(10 * done) > tenths, int(10 * done)
                 self._report(finished)
                 self._keep_milestone()
-                better = self._validate(finished or self._due(settings.eval_every, tenth))
+                due = self._due(settings.eval_every, tenth) and (finished or self._affords())
+                better = self._validate(finished or due)
                 if not finished and self._exhausted():
                     finished = True
                     if not self._due(self.log_every):
@@ -435,6 +441,23 @@ class Trainer:
             self.pace.restart(p)
             self.lag.clear()
 
+    def _affords(self) -> bool:
+        """Whether one more validation leaves enough of the time to training; a line says the first
+        time that it does not. All processes use the times of the main process.
+        """
+        share = self.settings.eval_share
+        if share >= 1:
+            return True
+        seconds = self.pace.seconds()
+        fits = self.world.all.broadcast(self._validated + self._longest <= share * seconds)
+        if not fits and not self._thinned:
+            self._thinned = True
+            self.log.say(
+                f"validation took {self._validated / seconds:.0%} of the time so far: the next ones"
+                f" wait until it is below {share:.0%} (train.eval_every=<updates> has them all)"
+            )
+        return fits
+
     def _validate(self, due: bool) -> bool:
         """Evaluate if it is `due`; True if `keep_best` found a new best. The random numbers of
         training stay the same.
@@ -443,6 +466,7 @@ class Trainer:
         if self.evaluate is None or not due:
             return False
         mark("validates", p.step)
+        started = time.perf_counter()
         with (
             self._exclude_time(),
             self._exchanged(),
@@ -456,6 +480,8 @@ class Trainer:
             metrics = self.evaluate(self.model, p)
             self.model.train()
             self.objective.train()
+        took = time.perf_counter() - started
+        self._validated, self._longest = self._validated + took, max(self._longest, took)
         if metrics:
             self.log.record(
                 {

@@ -1,6 +1,7 @@
 """One update: exact for any split, and honest about what is not finite."""
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,9 @@ from torch import nn
 from plmctl.core.errors import PlmctlError
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.training.budget import Budget
+from plmctl.training.log import Log
 from plmctl.training.progress import Progress
+from plmctl.training.stages import Stage
 from tests.training.toy import (
     Recurrent,
     ToyBatches,
@@ -149,6 +152,39 @@ def test_budget_in_tokens_and_minutes(tmp_path):
     result = trainer.fit()
     assert 0.3 <= result.progress.seconds < 10
     assert trainer.progress.rate < 0.01 * 0.2  # the schedule has followed the time
+
+
+@pytest.mark.parametrize(("took", "steps"), [(0.5, [*range(20, 210, 20)]), (15, [20, 200])])
+def test_validation_leaves_the_time_of_a_run_to_training(took, steps, tmp_path, monkeypatch):
+    """Updates of a second and validations of `took` seconds, by a clock that only they move."""
+    clock, found, said = [0.0], [], []
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    class Batches(ToyBatches):
+        def __next__(self):
+            clock[0] += 1
+            return super().__next__()
+
+    def evaluate(model, progress):
+        found.append(round(clock[0]))
+        clock[0] += took
+        return {}
+
+    log = Log(quiet=True)
+    log.say = lambda line, level=0: said.append(line)
+    trainer = make_trainer(
+        tmp_path,
+        budget=Budget(minutes=200 / 60),
+        stages=[Stage(batches=Batches)],
+        evaluate=evaluate,
+        log=log,
+        settings={"eval_every": None, "eval_share": 0.1},
+    )
+    trainer.fit()
+    assert [round(at, -1) for at in found] == steps
+    lines = [line for line in said if "validation took" in line]
+    assert len(lines) == (took == 15)
+    assert not lines or "validation took 38% of the time so far" in lines[0]
 
 
 def test_a_run_of_tokens_is_validated_and_saved_at_its_tenths(tmp_path):
