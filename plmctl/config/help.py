@@ -24,7 +24,7 @@ from plmctl.config.recipes import hint_at_own, load, part_files
 from plmctl.config.recipes import slots as list_slots
 from plmctl.config.references import work_out
 from plmctl.config.settings import Setting, list_plumbing
-from plmctl.config.terms import explain_word
+from plmctl.config.terms import describe_command, explain_word
 from plmctl.core.errors import UsageError, did_you_mean, find_alike
 from plmctl.core.locate import locate
 from plmctl.core.terminal import print_meanings, tell
@@ -48,12 +48,13 @@ def explain(
     elif what == FIELDS:
         lines = _describe_fields(config_dirs, plugins)
     elif what in slots:
-        lines = {f"{what}={name}": header(file).about for name, file in slots[what].items()}
+        lines = describe_command(what, plugins)
+        lines |= {f"{what}={name}": header(file).about for name, file in slots[what].items()}
     else:
         lines = explain_word(what, config_dirs, plugins)
-        name = re.sub(r"[\s-]+", "_", what.strip())
-        if not _is_name(what, slots, plugins) and _is_name(name, slots, plugins):
-            what = name
+        # `learning rate`, `task surprisal`, `train minutes`
+        names = [what, *(re.sub(r"[\s-]+", sign, what.strip()) for sign in "_=.")]
+        what = next((name for name in names if _is_name(name, slots, plugins)), what)
         if not lines and not _is_name(what, slots, plugins):
             lines = _find_mentions(what, slots, plugins)
         if _explain_settings(what, slots, plugins, config_dirs, words=lines, as_json=as_json):
@@ -62,6 +63,16 @@ def explain(
         tell(json.dumps(lines, indent=1, ensure_ascii=False))
     else:
         print_meanings([*lines.items()])
+
+
+def is_command(what: str, *, plugins: Sequence[str] = (), config_dirs: Sequence[str] = ()) -> bool:
+    """Whether a word is the name of a command, or of a group of commands, and of nothing else."""
+    names = list_commands(tuple(plugins))
+    groups = {name.partition(" ")[0] for name in names}
+    if what not in {*names, *groups}:
+        return False
+    slots = {group: part_files(group, config_dirs) for group in list_slots(config_dirs)}
+    return what not in slots and not _is_name(what, slots, plugins)
 
 
 def _explain_settings(

@@ -19,9 +19,7 @@ def explain_word(
     what: str, config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()
 ) -> dict[str, str]:
     """{term or name: what it means}; empty for a word that nothing here explains."""
-    lines = _find_terms(what)
-    if command := list_commands(tuple(plugins)).get(what):
-        lines[f"plmctl {what} --help"] = command.about
+    lines = _find_terms(what) | describe_command(what, plugins)
     if what in recipe_names(config_dirs):
         about = header(find_recipe(what, config_dirs)).about
         lines[f"recipe {what}"] = f"{about} (plmctl recipes show {what})"
@@ -32,6 +30,12 @@ def explain_word(
     if same := [ours for ours, theirs in OURS.items() if name in theirs.split()]:
         lines[f"{name}, of other trainers"] = f"here it is {', or '.join(same)}"
     return lines
+
+
+def describe_command(name: str, plugins: Sequence[str] = ()) -> dict[str, str]:
+    """{what shows the help of a command: its line}; empty where there is no such command."""
+    command = list_commands(tuple(plugins)).get(name)
+    return {f"plmctl {name} --help": command.about} if command else {}
 
 
 def _find_terms(what: str) -> dict[str, str]:

@@ -143,9 +143,25 @@ def test_a_part_of_a_folder_is_hinted_at(tmp_path: Path) -> None:
     assert "token_masks" in said("help", "token_masks", *own)
 
 
-def test_a_command_is_explained_by_its_line() -> None:
-    for name in ("pretrain", "data check", "self-train"):
-        assert said("help", name).startswith(f"plmctl {name} --help  ")
+@pytest.mark.parametrize("name", ["finetune", "data check", "recipes"])
+def test_a_command_is_explained_by_its_help(name: str) -> None:
+    shown, own = said("help", *name.split()), said(*name.split(), "--help")
+    assert shown.split() == own.replace("Usage: root ", "Usage: plmctl ").split()
+
+
+@pytest.mark.parametrize("name", ["distill", "eval", "vectors"])
+def test_a_command_with_the_name_of_something_else_has_a_line(name: str) -> None:
+    """`plmctl distill --help` names `plmctl help distill` for the parts of distill=."""
+    lines = said("help", name).splitlines()
+    assert any(line.startswith(f"plmctl {name} --help  ") for line in lines)
+    assert any(line.startswith(f"{name}=") or "=" in line.split("  ")[0] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), [("task surprisal", "task=surprisal"), ("train minutes", "train.minutes")]
+)
+def test_a_slot_and_its_part_are_two_words(words: str, name: str) -> None:
+    assert said("help", *words.split()) == said("help", name)
 
 
 def test_kinds_are_words() -> None:
