@@ -21,7 +21,7 @@ class Extra(NamedTuple):
 
 
 EXTRAS = {
-    "chinese": Extra(("jieba",), "words of Chinese text: data.segment=jieba"),
+    "chinese": Extra(("jieba",), "Chinese words: data.segment=jieba, tokenizer.segment=jieba"),
     "roformer": Extra(("rjieba",), "words of Chinese text in the tokenizer of RoFormer"),
     "moses": Extra(("sacremoses",), "the tokenizers of XLM and FlauBERT"),
     "zstd": Extra(("zstandard",), "text in .zst files"),

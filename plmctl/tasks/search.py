@@ -76,7 +76,7 @@ def _search_faiss(
     """By a flat index of inner products; of equal products at the end of a ranking, FAISS
     chooses.
     """
-    library = require_library("faiss", "faiss", "index=faiss", otherwise="index=exact")
+    library = require_library("faiss", "faiss", "task.index=faiss", otherwise="task.index=exact")
     flat = library.IndexFlatIP(documents.shape[1])
     flat.add(np.ascontiguousarray(documents, np.float32))
     found = flat.search(np.ascontiguousarray(queries, np.float32), top)

@@ -65,8 +65,9 @@ def find(name: str, plugins: Sequence[str] | None = None, path: str = "data.segm
     own, dictionary = split_name(name)
     if own in OWN:
         _refuse_missing(own, dictionary, path)
+        require_library("jieba", "chinese", spell_setting(path, own))
         segmenter: Segmenter = partial(globals()[own], dictionary=dictionary)
-        next(iter(segmenter("")), None)  # a missing library is reported now, not after an hour
+        next(iter(segmenter("")), None)  # a wrong dictionary is reported now, not after an hour
         return segmenter
     module, _, function = own.rpartition(".")
     fix = "" if module else f"{path}={name.replace(own, OWN[0], 1)}"
@@ -156,7 +157,7 @@ def _mend_entry(line: str) -> str:
 
 @cache
 def _jieba(dictionary: str) -> Any:
-    library = require_library("jieba", "chinese", "data.segment=jieba")
+    library = require_library("jieba", "chinese", "the words of Chinese text")
     library.setLogLevel(60)
     words = library.Tokenizer() if dictionary else library.dt
     words.initialize()

@@ -71,7 +71,7 @@ def find(name: str) -> Segmenter:
     if name not in own:
         allowed = f"{', '.join(own)}, or null: Chinese characters alone{nearest(name, own)}"
         raise ConfigError("tokenizer.segment", name, allowed, fix=f"tokenizer.segment={own[0]}")
-    return segment.find(name)
+    return segment.find(name, path="tokenizer.segment")
 
 
 def count_words(text: str, words: Segmenter | None = None) -> int:

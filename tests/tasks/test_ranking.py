@@ -141,7 +141,7 @@ def test_faiss() -> None:
     search = [list(search_vectors(queries, documents, names, top=5))]
     if importlib.util.find_spec("faiss") is None:
         with pytest.raises(
-            UsageError, match=r"index=faiss needs faiss\n  fix: pip install.*  # or index=exact"
+            UsageError, match=r"task.index=faiss needs.*\n  fix: pip.*  # or task.index=exact"
         ):
             list(search_vectors(queries, documents, names, top=5, index="faiss"))
         return

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from plmctl.data.shard_files import open_beginning
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
-from plmctl.text import segment
+from plmctl.text import segment, segmented
 from plmctl.text.annotate import Wanted, choose_tracks, choose_word_starts, find_word_starts
 from plmctl.text.inputs import read_lines
 from plmctl.text.tokenizer import Tokenizer
@@ -296,13 +297,21 @@ def test_published_whole_words_of_real_text() -> None:
     assert same > 0.99 * total
 
 
-def test_jieba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("find", "setting"),
+    [
+        (segment.find, "data.segment=jieba"),
+        (partial(segment.find, path="segment"), "segment=jieba"),
+        (segmented.find, "tokenizer.segment=jieba"),
+    ],
+)
+def test_jieba_is_missing(
+    find: Callable[[str], object], setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
-    segment._jieba.cache_clear()
-    with pytest.raises(
-        UsageError, match=r"data\.segment=jieba needs jieba\n  fix: pip install 'jieba>=0.42'"
-    ):
-        segment.find("jieba")
+    with pytest.raises(UsageError) as error:
+        find("jieba")
+    assert str(error.value).startswith(f"{setting} needs jieba\n  fix: pip install 'jieba>=0.42'")
 
 
 def test_unknown_segmenters() -> None:
