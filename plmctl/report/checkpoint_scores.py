@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,15 @@ class CheckpointScore:
         run: The name of its run.
         group: The name that the repetitions of the run with other seeds share.
         unit: The unit of the age: update, words.
-        age: The updates or words before it.
+        mark: The updates or words that its name states.
+        age: The updates or words before it, in the mean of its group.
         metrics: The scores by metric.
     """
 
     run: str
     group: str
     unit: str
+    mark: int
     age: int
     metrics: Mapping[str, float]
 
@@ -68,9 +71,23 @@ def find_checkpoint_scores(records: Sequence[dict[str, Any]]) -> CheckpointScore
             continue
         run, group = (f"{name} {settings}".strip() for name in names)
         unit = UNITS.get(aged["unit"], aged["unit"])
-        age = _read_age(place, aged["unit"], int(aged["age"]))
-        found.append(CheckpointScore(run, group, unit, age, job["metrics"]))
-    return CheckpointScores(found, superseded) if found else None
+        mark = int(aged["age"])
+        age = _read_age(place, aged["unit"], mark)
+        found.append(CheckpointScore(run, group, unit, mark, age, job["metrics"]))
+    return CheckpointScores(_share_ages(found), superseded) if found else None
+
+
+def _share_ages(scores: Sequence[CheckpointScore]) -> list[CheckpointScore]:
+    """The scores with the mean age of their group at each mark: updates of other seeds end at other
+    words behind it.
+    """
+    ages: dict[tuple[str, str, int], list[int]] = {}
+    for each in scores:
+        ages.setdefault((each.group, each.unit, each.mark), []).append(each.age)
+    return [
+        replace(each, age=round(statistics.fmean(ages[each.group, each.unit, each.mark])))
+        for each in scores
+    ]
 
 
 def _read_age(checkpoint: Path, unit: str, named: int) -> int:

@@ -64,14 +64,20 @@ def test_seeds_of_an_arm_share_a_curve_and_older_jobs_are_left_out(tmp_path: Pat
     scores = {
         f"{study}/jobs/pretrain-{job}/run/checkpoints/words-10": 0.1 * job for job in (1, 2, 3)
     }
+    for job, words in ((1, 11), (2, 13)):  # their updates end at other words
+        place = study / f"jobs/pretrain-{job}/run/checkpoints/words-10"
+        place.mkdir(parents=True)
+        (place / "trainer.json").write_text(json.dumps({"progress": {"words": words}}))
     subject = find_subject([write_scores(tmp_path / "swept", scores)])
-    _, shared, left, _, table = panel(subject)
+    _, shared, left, chart, table = panel(subject)
+    assert isinstance(chart, Chart)
+    assert "0.15" in chart.svg
     assert isinstance(shared, Paragraph)
     assert isinstance(left, Paragraph)
     assert isinstance(table, TableBlock)
     assert "other seeds" in shared.text
     assert left.text.startswith("1 checkpoint of")
-    assert table.rows == [["large", "10", "2", "0.1500 ± 0.0707"]]
+    assert table.rows == [["large", "12", "2", "0.1500 ± 0.0707"]]
 
 
 def test_a_sweep_without_checkpoints_of_an_age_is_no_learning_curve(tmp_path: Path) -> None:

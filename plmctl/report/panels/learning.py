@@ -13,14 +13,17 @@ from plmctl.report.page import Block, Chart, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 
 SHOWN = 3  # metrics; the sweep's own file has all
+LEFT = "Not drawn, but in the table of the sweep (sweep.csv):"
 BANDS = "Runs of other seeds share a curve, shaded from the lowest to the highest."
 
 
 @panel_of(CheckpointScores, order=1, title="Learning curves", brief=True)
 def panel(found: CheckpointScores) -> list[Block]:
     """A picture for each of the first metrics and each unit of age, and a table."""
-    metrics = list(dict.fromkeys(name for each in found.scores for name in each.metrics))[:SHOWN]
-    blocks: list[Block] = []
+    measured = list(dict.fromkeys(name for each in found.scores for name in each.metrics))
+    metrics, blocks = measured[:SHOWN], list[Block]()
+    if len(measured) > SHOWN:
+        blocks.append(Paragraph(f"{', '.join(metrics)}. {LEFT} {', '.join(measured[SHOWN:])}."))
     if len({each.run for each in found.scores}) > len({each.group for each in found.scores}):
         blocks.append(Paragraph(BANDS))
     if found.superseded:
