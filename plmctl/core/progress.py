@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from plmctl.core.terminal import hears, remark, screen, tell, visible
 
+T = TypeVar("T")
 EVERY = 10.0  # seconds between lines that are not on a terminal
 Say = Callable[[str, int, int], None]  # (what is done, bytes so far, bytes in all or 0)
 
@@ -23,10 +25,18 @@ def clock(seconds: float) -> str:
 
 
 class ProgressLine:
-    """`show(done)`: so many of `total` are done; of a resumed job, `begun` were before."""
+    """`show(done)`: so many of `total` are done; of a resumed job, `begun` were before.
 
-    def __init__(self, what: str, total: int, *, begun: int = 0) -> None:
+    Args:
+        what: The things that are counted.
+        total: Their number; 0: not known.
+        begun: So many were done before.
+        inner: Whether the terminal may have another display; then nothing is shown on it.
+    """
+
+    def __init__(self, what: str, total: int, *, begun: int = 0, inner: bool = False) -> None:
         self.what, self.total, self.begun = what, total, begun
+        self.inner = inner and sys.stderr.isatty()
         self.start = self.last = time.monotonic()
 
     def __call__(self, done: int) -> None:
@@ -37,14 +47,33 @@ class ProgressLine:
         ):
             return
         self.last = now
-        if not hears():
+        if self.inner or not hears():
             return
         rate = (done - self.begun) / max(now - self.start, 1e-9)
         left = clock((self.total - done) / rate) if rate > 0 else "?"
         end = "\n" if done == self.total or not sys.stderr.isatty() else "\r"
-        counts = f"{done:,} of {self.total:,} {self.what} ({done / max(self.total, 1):.0%})"
-        line = f"{counts}, {rate:,.1f} a second, {left} left"
+        line = f"{done:,} {self.what}, {rate:,.1f} a second"
+        if self.total:
+            counts = f"{done:,} of {self.total:,} {self.what} ({done / self.total:.0%})"
+            line = f"{counts}, {rate:,.1f} a second, {left} left"
         tell(f"{line:<78}", file=sys.stderr, end=end)
+
+
+def follow(items: Iterable[T], count: Callable[[T], int], what: str) -> Iterator[T]:
+    """The items, with a line now and then on the work so far, whose end is not known.
+
+    Args:
+        items: The items; each is worked on before the next one.
+        count: The work of an item, in things.
+        what: The things.
+    """
+    show, done = ProgressLine(what, 0), 0
+    for item in items:
+        yield item
+        done += count(item)
+        show(done)
+    show.total = done
+    show(done)
 
 
 @contextmanager

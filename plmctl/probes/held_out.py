@@ -12,9 +12,11 @@ import torch
 
 from plmctl.artifacts.assemble import build_objective
 from plmctl.config.build import class_of, plain
+from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.core.locate import parameters
 from plmctl.core.parts import part_of
+from plmctl.core.progress import follow
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, batches_beside, open_held_out
 from plmctl.probes.base import Opened, Probe
@@ -71,7 +73,8 @@ class HeldOut(Probe):
         asked["beside"] = batches_beside(plan.feed, world.size)
         with torch.no_grad(), precision.autocast():
             measured = {
-                name: measure(model, objective, rows, **asked) for name, rows in batches.items()
+                name: measure(model, objective, follow(rows, _count_tokens, "tokens"), **asked)
+                for name, rows in batches.items()
             }
         if len(measured) > 1:
             measured["all"] = Measured.together(measured.values())
@@ -110,6 +113,10 @@ class HeldOut(Probe):
             tokenizer=str(loaded.source.folder / "tokenizer"),
             checkpoint=opened.checkpoint,
         )
+
+
+def _count_tokens(batch: Batch) -> int:
+    return batch.counts["tokens"]
 
 
 def _explain_none(own: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from torch.utils import _pytree as tree
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.collate import collate
 from plmctl.core.errors import ConfigError
+from plmctl.core.progress import follow
 from plmctl.heads.base import head_of
 from plmctl.models.base import Model
 from plmctl.models.capabilities import start_memory, start_reading
@@ -115,7 +116,7 @@ class WindowReader:
     def _sum(self, batches: Iterator[Asked]) -> tuple[float, int]:
         total, count = 0.0, 0
         head = head_of(self.model, self.head)
-        for asked in batches:
+        for asked in follow(batches, lambda asked: len(asked.ids), "tokens"):
             with torch.set_grad_enabled(self.watch is not None):
                 loss = head.loss(asked.features, asked.ids)[0]
                 if self.watch is not None and len(asked.ids):

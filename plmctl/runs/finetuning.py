@@ -5,6 +5,7 @@ dev split is kept.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from plmctl.runs.parents import build_task
 from plmctl.runs.resolve import resolve_finetuning
 from plmctl.runs.rewritten import replace_targets
 from plmctl.runs.session import After, Session, run_session
+from plmctl.runs.shortness import describe_few, describe_outside, describe_scoring
 from plmctl.runs.side_tasks import open_side_tasks
 from plmctl.runs.side_training import conclude_sides, is_percent, list_percent, score_sides
 from plmctl.runs.task_fit import fit_task
@@ -154,6 +156,8 @@ def execute(plan: FinetuningPlan, session: Session) -> Result:
     if session.world.main:
         keep_trained(session.folder, plan.data["train"].examples)
     stable = bool(train.least_steps)
+    if line := describe_outside(session.spec, [*plan.scored]):
+        session.say(line)
     result = fit(
         session,
         model=plan.model,
@@ -171,6 +175,9 @@ def execute(plan: FinetuningPlan, session: Session) -> Result:
     )
     if kept and not result.exit_code:
         kept.remove()
+    line = describe_few(session.spec, result.progress.step)
+    if line and not result.exit_code:
+        session.say(line)
     if session.world.main and not result.exit_code:
         return replace(result, checkpoint=_conclude(session, plan))
     return result
@@ -182,11 +189,18 @@ def _validation(plan: FinetuningPlan, session: Session) -> Evaluate | None:
     if not dev:
         return None
 
+    untold = session.spec.train.minutes is not None
+
     def evaluate(model: Model, progress: Progress) -> dict[str, float]:
+        nonlocal untold
         if session.world.rank:  # a team computes together
             return {}
+        started = time.perf_counter()
         with kept.of("dev") if kept else contextlib.nullcontext():
             scores = predict(model, plan.task, dev, precision=session.precision)[1]
+        if untold:
+            session.say(describe_scoring(time.perf_counter() - started))
+        untold = False
         return scores | score_sides(model, plan.sides, session.precision)
 
     return evaluate

@@ -15,6 +15,7 @@ import torch
 
 from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.errors import DataError, UsageError, list_some
+from plmctl.core.progress import ProgressLine
 from plmctl.core.tables import make_table, release
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
@@ -121,6 +122,7 @@ def run(
     outputs: dict[str, np.ndarray] = {}
     totals: dict[str, float] = defaultdict(float)
     counts: Counter[str] = Counter()
+    show, done = ProgressLine("rows", len(rows.key), inner=True), 0
     for index, batch in list_batches(rows, batch_size, overhead):
         batch = batch.to(device)
         logits = runtime.answer(program, batch)
@@ -134,6 +136,8 @@ def run(
             for name, term in terms.items():
                 totals[name] += term.weight * float(term.total)
             counts.update(task.counts(batch))
+        done += len(index)
+        show(done)
     means = [total / counts[name] for name, total in totals.items() if counts[name]]
     return outputs, sum(means) if means else None
 

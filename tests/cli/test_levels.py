@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.config.command import list_commands, load_command
 from plmctl.core import terminal
-from plmctl.core.progress import ProgressLine, show_bytes
+from plmctl.core.progress import ProgressLine, follow, show_bytes
 from plmctl.runs import session
 from tests.command import plmctl as command
 
@@ -96,6 +96,29 @@ def test_progress_is_quiet_too(
         say("reading", 1, 2)
         ProgressLine("rows", 2)(1)
     assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_work_of_unknown_length_has_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("plmctl.core.progress.EVERY", -1.0)
+    assert list(follow(["first", "seventh"], len, "tokens")) == ["first", "seventh"]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in lines] == [
+        "5 tokens",
+        "12 tokens",
+        "12 of 12 tokens (100%)",
+    ]
+
+
+def test_a_line_of_inner_work_leaves_the_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("plmctl.core.progress.EVERY", -1.0)
+    for terminal_there, lines in ((True, 0), (False, 1)):
+        monkeypatch.setattr("sys.stderr.isatty", lambda there=terminal_there: there)
+        ProgressLine("rows", 2, inner=True)(2)
+        assert len(capsys.readouterr().err.splitlines()) == lines
 
 
 def test_children_are_as_quiet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,12 @@ from plmctl.report.panels import differences
 from plmctl.report.subject import find_subject
 from plmctl.runs.finetuning import space_scorings
 from plmctl.runs.own_rate import scale_rate, settle_rate
-from plmctl.runs.shortness import describe_shortness
+from plmctl.runs.shortness import (
+    describe_few,
+    describe_outside,
+    describe_scoring,
+    describe_shortness,
+)
 from plmctl.storage.settings_file import read_settings
 
 SMALL = ("checkpoint=null", "tokenizer=char", "size=tiny", "task.max_length=24")
@@ -137,6 +142,21 @@ def test_more_epochs_than_asked_are_told() -> None:
         describe_shortness(spec, 500, 768, 23)
     )
     assert "epochs" not in "".join(describe_shortness(spec, 600, 768, 300))
+
+
+def test_a_fine_tuning_by_minutes_says_what_they_have() -> None:
+    words = ["task=classification", "task.path=x", "checkpoint=null", "train.epochs=null"]
+    spec = compose("finetune", None, [*words, "train.minutes=0.8"])
+    short = "only 4 updates fitted into train.minutes=0.8: a model learns little by so few"
+    assert describe_few(spec, 4) == short
+    assert describe_few(spec, 100) == ""
+    line = describe_outside(spec, ["dev", "test"])
+    assert "not in them are a last validation, scores of dev, test in fp32, and models" in line
+    steps = compose("finetune", None, [*words, "train.steps=4"])
+    assert describe_few(steps, 4) == describe_outside(steps, ["dev"]) == ""
+    assert describe_scoring(54).endswith(
+        "takes 0:54: behind train.minutes dev is scored in about 1:48"
+    )
 
 
 def test_a_fine_tuning_of_few_updates_says_so() -> None:
