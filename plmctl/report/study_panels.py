@@ -26,6 +26,7 @@ from plmctl.report.study_tables import (
     make_cost_table,
     make_metric_table,
     name_level,
+    name_metric,
 )
 from plmctl.report.text import clip, format_number, name_files
 
@@ -117,8 +118,9 @@ def findings(study: StudyFolder) -> list[Block]:
     for metric, name in names.items():
         own = [row for row in rows if row["metric"] == metric]
         about = (table.get("about") or {}).get(metric)  # tables of older versions say nothing of it
-        blocks += [Heading(metric, 3), *([Paragraph(about)] if about else [])]
-        blocks += _draw_metric(metric, name, own, table)
+        shown = name_metric(own)
+        blocks += [Heading(shown, 3), *([Paragraph(about)] if about else [])]
+        blocks += _draw_metric(shown, name, own, table)
         alone = " ".join([explain_table(table), *notes])
         blocks.append(replace(make_metric_table(own), note=alone))
     return [*blocks, Paragraph(explain_table(table)), *map(Paragraph, notes)]

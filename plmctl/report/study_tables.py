@@ -9,6 +9,7 @@ from typing import Any
 from plmctl.analysis.statistics import ALPHA, POWER, spell_p
 from plmctl.core.terminal import counted
 from plmctl.report.page import TableBlock
+from plmctl.tasks.scores.metrics import spell_metric
 
 READING = (
     "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level}"
@@ -89,6 +90,14 @@ def count_seeds(table: Mapping[str, Any]) -> str:
     counts = [row["n"] for row in table["rows"] if row["n"]] or [0]
     least, most = min(counts), max(counts)
     return counted(most, "seed") if least == most else f"{least} to {most} seeds"
+
+
+def name_metric(rows: Sequence[Mapping[str, Any]]) -> str:
+    """`f1, %` for rows of a metric from 0 to 100, else its name; tables of older versions do not
+    say it.
+    """
+    name = str(rows[0]["metric"])
+    return spell_metric(name, [name] if rows[0].get("percent") else ())
 
 
 def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:

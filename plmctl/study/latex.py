@@ -18,6 +18,7 @@ from plmctl.report.study_tables import (
     format_p,
     name_family,
     name_level,
+    name_metric,
 )
 
 MEANS = r"Mean $\pm$ standard deviation over {seeds}{bold}."
@@ -45,7 +46,7 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     body: list[str] = []
     for name, arms in metrics.items():
         arrow = r"$\downarrow$" if name in lower else r"$\uparrow$"
-        title = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{escape(name)}}} {arrow}}}"
+        title = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{escape(name_metric(arms))}}} {arrow}}}"
         cells = _list_cells(arms, best[name], counted)
         lines = [[escape(row["arm"]), *own] for row, own in zip(arms, cells, strict=True)]
         body += [r"\midrule", title + r" \\", *map(join_cells, lines)]

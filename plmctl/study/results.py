@@ -254,6 +254,14 @@ class Results:
             stated and any(metric.key in self._list_lower(n) for n in done if self._done([n]))
         )
 
+    def is_percent(self, metric: Metric) -> bool:
+        """Whether its values are percents, as the task or the evaluation of the metric states."""
+        if metric.of == PRETRAIN or metric.exp:
+            return False
+        done = (name for cell in self.plan.cells for name in self._find_jobs(metric.of, cell))
+        stated = (self._scores(name).get("percent") or () for name in done if self._done([name]))
+        return any(metric.key in names for names in stated)
+
     def _list_lower(self, name: str) -> Sequence[str]:
         """The scores of a fine-tuning of which a lower value is better."""
         found: Sequence[str] = self._scores(name).get("lower") or ()

@@ -23,6 +23,7 @@ from plmctl.report.study_tables import (
     format_number,
     format_p,
     list_equal,
+    name_metric,
 )
 from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs
 from plmctl.study.looks import Looks
@@ -193,7 +194,7 @@ def show_table(record: Mapping[str, Any]) -> None:
 
 def _show_metric(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the arms of a metric, whose name is the head of their column."""
-    columns = {str(rows[0]["metric"]): [str(row["arm"]) for row in rows]}
+    columns = {name_metric(rows): [str(row["arm"]) for row in rows]}
     columns["n"] = [str(row["n"]) for row in rows]
     for head, name in {"mean": "mean", "sd": "sd", "diff": "difference"}.items():
         columns[head] = [format_number(row[name]) for row in rows]

@@ -26,6 +26,7 @@ from plmctl.report.study_tables import (
     format_budget,
     make_cost_table,
     make_metric_table,
+    name_metric,
 )
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.formulas import guard
@@ -75,6 +76,7 @@ def make_rows(study: Study, results: Results, looks: Looks | None = None) -> lis
     for cell in cells:
         row = _row(study, cell, values[cell], differences.get(cell), tested.get(cell))
         name, arm = cell
+        row["percent"] = results.is_percent(study.metrics[name])
         row["absent"] = "" if row["n"] else results.explain_absence(study.metrics[name], arm)
         rows.append(row)
     return rows
@@ -219,10 +221,11 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     facts += f" Time taken: {clock(record['seconds'])}." if record["seconds"] else ""
     blocks: list[Block] = [Heading(study.title, 1), Paragraph(facts)]
     for name in study.metrics:
+        own = [row for row in rows if row["metric"] == name]
         blocks += [
-            Heading(name),
+            Heading(name_metric(own)),
             Paragraph(record["about"][name]),
-            make_metric_table([row for row in rows if row["metric"] == name]),
+            make_metric_table(own),
         ]
     chosen = study.tasks and len(study.points) > 1
     blocks += [Paragraph(explain_table(record)), *([Paragraph(CHOSEN)] if chosen else [])]

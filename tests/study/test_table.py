@@ -236,6 +236,20 @@ def test_a_task_states_that_lower_is_better(plan: StudyPlan, here: Path) -> None
     assert table["about"]["toy"].endswith("accuracy of toy; lower is better.")
 
 
+def test_a_task_states_that_its_scores_are_percents(plan: StudyPlan, here: Path) -> None:
+    leave(plan, here)
+    rows = make_rows(plan.study, results(plan, here))
+    assert not any(row["percent"] for row in rows)
+    for file in here.glob("finetune*/run/result.json"):
+        known = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps({**known, "percent": ["accuracy"]}), encoding="utf-8")
+    table = write_table(plan.study, results(plan, here), here)
+    percent = {row["metric"] for row in table["rows"] if row["percent"]}
+    assert percent == {n for n, m in plan.study.metrics.items() if m.of == "toy"}
+    assert "## toy, %" in (here / "table.md").read_text(encoding="utf-8")
+    assert r"\emph{toy, \%}" in (here / "table.tex").read_text(encoding="utf-8")
+
+
 def test_a_metric_in_another_unit_is_no_further_comparison(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     alone = make_rows(plan.study, results(plan, here))
@@ -579,6 +593,7 @@ def test_an_arm_without_a_run_has_no_verdict(plan: StudyPlan, here: Path) -> Non
     found = SimpleNamespace(
         values=lambda metric, arm: {} if arm == "fast" else made.values(metric, arm),
         explain_absence=made.explain_absence,
+        is_percent=made.is_percent,
     )
     rows = {(row["metric"], row["arm"]): row for row in make_rows(plan.study, found)}
     row = rows["perplexity", "fast"]
