@@ -28,6 +28,7 @@ _SPECIAL = {
     "″": "''",
     **{"−": "$-$", "→": r"$\to$", "≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$"},
     "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
     **dict.fromkeys("\u200b\u200d\ufe0e\ufe0f", ""),  # join or colour the sign next to them
 }
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plmctl.analysis.runs import read_baselines, read_result
+from plmctl.analysis.runs import RunLog, read_baselines, read_result
 from plmctl.report.sweeps import ABSENT, REPEATED, TASK, find_value, list_varied, name_jobs
 from plmctl.storage.atomic import write_text
 from plmctl.storage.formulas import guard
+from plmctl.tasks.scores.below import CHOICE, LEAKED
 
 SHEET = "tasks.csv"
 HEAD = ["task", "metric", "runs", "mean", "deviation", "95% over examples"]
 HEAD += ["best without pretraining", "beaten"]
+SHORT, KNOWN = "†", "‡"  # marks of scores after few updates, and of texts of dev in train
+FEW = 50  # updates, below which a score says little of a model
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,9 @@ class TaskScore:
         values: The score of dev of each run that has ended.
         intervals: Their 95% intervals, as far as they have any.
         simple: {model without pretraining: its mean score on the same examples}.
+        updates: The updates of each run.
+        choices: The validations of which dev chose the best, of each run that chose.
+        known: The share of dev whose text is in train; the mean over runs.
     """
 
     settings: str
@@ -46,6 +52,19 @@ class TaskScore:
     values: Sequence[float] = ()
     intervals: Sequence[tuple[float, float]] = ()
     simple: Mapping[str, float] | None = None
+    updates: Sequence[int] = ()
+    choices: Sequence[int] = ()
+    known: float = 0.0
+
+    @property
+    def marks(self) -> str:
+        """The signs behind the score, which notes below the table explain."""
+        return SHORT * self.is_short + KNOWN * (self.known > 0)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a run had few updates."""
+        return bool(self.updates) and min(self.updates) < FEW
 
     @property
     def mean(self) -> float | None:
@@ -93,7 +112,7 @@ class TaskScore:
             self.task,
             self.metric or ABSENT,
             str(done) if done == self.asked else f"{done} of {self.asked}",
-            self._number(self.mean),
+            f"{self._number(self.mean)} {self.marks}".rstrip(),
             self._number(self.deviation),
             ABSENT if low is None else f"{self._number(low)} to {self._number(high)}",
             f"{name} {self._number(other)}".strip(),
@@ -129,6 +148,8 @@ def _read_task(settings: str, task: str, jobs: Sequence[dict[str, Any]]) -> Task
     pairs = [((each.get("intervals") or {}).get("dev") or {}).get(metric) for each in results]
     models = [read_baselines(Path(job["dir"])).get("dev", {}) for job in done]
     shared = [name for name in models[0] if all(metric in own.get(name, {}) for own in models)]
+    chosen = [(each.get(CHOICE) or {}).get("dev") for each in results]
+    leaks = [_share_known(each) for each in results]
     return TaskScore(
         settings,
         task,
@@ -139,16 +160,57 @@ def _read_task(settings: str, task: str, jobs: Sequence[dict[str, Any]]) -> Task
         values=[times * job["metrics"][key] for job in done],
         intervals=[(times * low, times * high) for low, high in filter(None, pairs)],
         simple={n: times * statistics.fmean(own[n][metric] for own in models) for n in shared},
+        updates=[n for job in done if (n := RunLog.read_started(Path(job["dir"]), 1).step)],
+        choices=[count for count in chosen if count],
+        known=statistics.fmean(leaks),
     )
+
+
+def _share_known(result: Mapping[str, Any]) -> float:
+    """The share of dev whose text is in train, by a result."""
+    count = (result.get(LEAKED) or {}).get("dev", 0)
+    return float(count / result["examples"]["dev"]) if count else 0.0
 
 
 def make_table(scores: Sequence[TaskScore]) -> tuple[list[str], list[list[str]]]:
     """(head, rows): a row for each task, and one for the average of each of the other settings."""
     rows, named = list[list[str]](), any(each.settings for each in scores)
     for settings, own in _group(scores):
-        average = [[words, "", "", f"{mean:.4g}%", *[""] * 4] for words, mean in _average(own)]
+        marks = "".join(mark for mark in (SHORT, KNOWN) if any(mark in one.marks for one in own))
+        average = [
+            [words, "", "", f"{mean:.4g}% {marks}".rstrip(), *[""] * 4]
+            for words, mean in _average(own)
+        ]
         rows += [[settings] * named + row for row in [*(each.spell() for each in own), *average]]
     return ["settings"] * named + HEAD, rows
+
+
+def list_notes(scores: Sequence[TaskScore]) -> list[str]:
+    """The lines below the table that say what keeps scores from being compared."""
+    few = _name([each for each in scores if each.is_short], lambda each: _span(each.updates))
+    known = _name([each for each in scores if each.known], lambda each: f"{each.known:.2%}")
+    lengths = {_span(each.updates) for each in scores if each.updates}
+    updates = _name([each for each in scores if each.updates], lambda each: _span(each.updates))
+    chosen = _name([each for each in scores if each.choices], lambda each: _span(each.choices))
+    lines = {
+        f"{SHORT} updates below {FEW}, hardly a training: {few}": few,
+        f"{KNOWN} share of dev whose texts are in train, so scores are too high: {known}": known,
+        f"updates: {updates}": updates if len(lengths) > 1 else "",
+        f"validations of which dev chose the best, so scores are a little high: {chosen}": chosen,
+    }
+    return [line for line, named in lines.items() if named]
+
+
+def _name(scores: Sequence[TaskScore], tell: Callable[[TaskScore], str]) -> str:
+    return ", ".join(
+        " ".join(filter(None, (each.settings, each.task, tell(each)))) for each in scores
+    )
+
+
+def _span(counts: Sequence[int]) -> str:
+    """`20`, or `18 to 20` where runs differ."""
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def describe_averages(scores: Sequence[TaskScore]) -> list[str]:
@@ -165,11 +227,14 @@ def write(scores: Sequence[TaskScore], folder: Path) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     head = ["settings", "task", "metric", "unit", "runs", "mean", "deviation", "low", "high"]
-    writer.writerow([*head, "best_without_pretraining", "its_score", "beaten"])
+    head += ["best_without_pretraining", "its_score", "beaten", "updates", "dev_in_train"]
+    writer.writerow([*head, "validations"])
     for each in scores:
         words = [guard(each.settings), guard(each.task), guard(each.metric), each.unit]
         numbers = [len(each.values), each.mean, each.deviation, *(each.interval or ("", ""))]
-        writer.writerow([*words, *numbers, *(each.best or ("", "")), each.beaten])
+        limits = [_span(each.updates) if each.updates else "", f"{each.known:.4g}"]
+        limits += [_span(each.choices) if each.choices else ""]
+        writer.writerow([*words, *numbers, *(each.best or ("", "")), each.beaten, *limits])
     if scores:
         write_text(folder / SHEET, text.getvalue())
 

@@ -43,6 +43,7 @@ from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.scores.below import (
     CHOICE,
+    LEAKED,
     TESTS,
     UNBEATEN,
     folder_of,
@@ -234,8 +235,8 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     best, precision = find(session.folder), choose("fp32", session.world.device)
     saved = read(best)
     load_exactly(model, saved.model, file=best, elsewhere=saved.elsewhere)
-    folder, metrics, intervals = session.folder / "predictions", {}, {}
-    predicted: dict[str, list[dict[str, Any]]] = {}
+    folder, metrics = session.folder / "predictions", {}
+    predicted, intervals = dict[str, list[dict[str, Any]]](), {}
     for name, split in devs.items():
         predictions, scores = predict(
             model, task, split, precision=precision, digits=precision.digits
@@ -265,6 +266,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         CHOICE: _count_choices(session, plan),
         "bundles": {name: n for name, rows in predicted.items() if (n := count_bundles(rows))},
         KNOWN: inference.count_known_bundles(task, plan.data),
+        LEAKED: inference.count_known_texts(plan.data),
         "origins": read_origins(session.folder),
     }
     record |= {"footprint": footprint.record()}

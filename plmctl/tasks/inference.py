@@ -251,6 +251,14 @@ def describe_overlap(train: Sequence[Example], other: Sequence[Example]) -> str:
     return said + named if places else said
 
 
+def count_known_texts(data: Mapping[str, Split]) -> dict[str, int]:
+    """The number of examples whose text is in train, of each split with such ones."""
+    train = hash_texts(data["train"].examples)
+    splits = {name: own.examples for name, own in data.items() if name != "train"}
+    counts = {name: int(np.isin(hash_texts(own), train).sum()) for name, own in splits.items()}
+    return {name: n for name, n in counts.items() if n}
+
+
 def count_known_bundles(task: Task, data: Mapping[str, Split]) -> dict[str, int]:
     """The number of bundles in train, too, of each split with such ones."""
     train = data["train"].examples if task.splits.names_bundles else ()

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from plmctl.report import sweeps
-from plmctl.report.sweep_tasks import HEAD, describe_averages, make_table, read_tasks, write
+from plmctl.report.sweep_tasks import (
+    HEAD,
+    describe_averages,
+    list_notes,
+    make_table,
+    read_tasks,
+    write,
+)
 
 
 @pytest.fixture
@@ -50,6 +57,34 @@ def test_shares_and_percents_are_averaged_in_percent(jobs: list[dict[str, Any]])
     assert describe_averages(read_tasks(jobs)) == ["average of 2 tasks: 26.5%"]
     cells = [row[3] for row in sweeps.make_table(jobs)[1]]
     assert cells == ["accuracy 0.4", "accuracy 0.6", "f1 3%"]
+
+
+def test_what_keeps_scores_from_being_compared_is_below_the_table(
+    jobs: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    assert list_notes(read_tasks(jobs)) == []
+    for job, updates in zip(jobs, (20, 30, 400), strict=True):
+        record = json.dumps({"step": updates, "loss": 1.0})
+        Path(job["dir"], "metrics.jsonl").write_text(f"{record}\n")
+    for job, more in (
+        (jobs[0], {"chosen_on": {"dev": 2}, "texts_in_train": {"dev": 28}}),
+        (jobs[1], {"texts_in_train": {"dev": 29}}),
+    ):
+        file = Path(job["dir"], "result.json")
+        result = json.loads(file.read_text()) | {"examples": {"dev": 100}} | more
+        file.write_text(json.dumps(result))
+    scores = read_tasks(jobs)
+    assert [row[3] for row in make_table(scores)[1]] == ["50% †‡", "3%", "26.5% †‡"]
+    assert list_notes(scores) == [
+        "† updates below 50, hardly a training: tnews 20 to 30",
+        "‡ share of dev whose texts are in train, so scores are too high: tnews 28.50%",
+        "updates: tnews 20 to 30, cmrc2018 400",
+        "validations of which dev chose the best, so scores are a little high: tnews 2",
+    ]
+    write(scores, tmp_path)
+    rows = list(csv.DictReader((tmp_path / "tasks.csv").open()))
+    assert [row["updates"] for row in rows] == ["20 to 30", "400"]
+    assert [float(row["dev_in_train"]) for row in rows] == [0.285, 0]
 
 
 @pytest.mark.parametrize(

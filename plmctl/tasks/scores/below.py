@@ -14,6 +14,7 @@ from plmctl.tasks.scores.metrics import is_larger_better
 FILE = "baselines.json"  # a file of a run: the scores of models without pretraining
 TESTS = "p_of_baselines"  # the entry of result.json with the p-values of their differences
 CHOICE = "chosen_on"  # the entry of result.json: {split: the validations of which it took the best}
+LEAKED = "texts_in_train"  # the entry of result.json: {split: its examples with a text of train}
 ALPHA = 0.05  # a difference with a smaller p-value counts as one
 UNBEATEN = "baselines not beaten"  # the name of the lines in tables of scores
 Scores = Mapping[str, Mapping[str, float | None]]  # {split: {metric: value}}
