@@ -19,7 +19,14 @@ from plmctl.probes.ngram import KneserNey, split_words
 from plmctl.tasks.predictions import write_rows
 from plmctl.text.reader import read_sentences
 from plmctl.text.unknown import describe_spelled, describe_unknown
-from plmctl.use.pairs import Pair, PairScorer, ScoredPairs, find_ties, list_sentences
+from plmctl.use.pairs import (
+    Pair,
+    PairScorer,
+    ScoredPairs,
+    describe_intervals,
+    find_ties,
+    list_sentences,
+)
 from plmctl.use.predict import ScoreTable, Told
 
 LEFT = "an empty sentence, or equal ones (but for white space around them)"
@@ -35,6 +42,7 @@ class MinimalPairs(PairScorer, Probe):
     any file with two columns.)
 
     `accuracy` is the mean over paradigms, as it is published; `pairs` is the share of all pairs.
+    Intervals are of new pairs of the same paradigms; a line names that with new paradigms, too.
     Pairs of equal sentences, or with an empty one, are left out and counted. Pairs of the same
     tokens tie, and are counted.
 
@@ -75,6 +83,7 @@ class MinimalPairs(PairScorer, Probe):
             scored = self.score_pairs(model, loaded.tokenizer, pairs, device, done)
         extra: dict[str, Any] = {"checkpoint": opened.folder, "score": scored.way}
         extra["ties"] = self.ties
+        extra["intervals"] = describe_intervals(pairs, self.judge(scored.good, scored.bad))
         place = Path(self.path or "")
         name = (place if place.exists() else place.parent).name or "pairs"  # a pattern has none
         values = {name: scored}

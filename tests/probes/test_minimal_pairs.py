@@ -21,7 +21,7 @@ from plmctl.probes.base import Opened
 from plmctl.probes.minimal_pairs import MinimalPairs
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.use.likelihood import Likelihood, WordScoring, choose_way, find_ways, make_scoring
-from plmctl.use.pairs import Pair, ScoredPairs, find_ties
+from plmctl.use.pairs import Pair, ScoredPairs, describe_intervals, find_ties
 from tests.tasks.conftest import SIZE, Toy
 
 TINY = ["size=tiny", "size.width=16", "size.inner_width=32", "size.num_layers=2"]
@@ -267,6 +267,14 @@ def test_the_mean_is_over_paradigms() -> None:
     middle, half = 0.75 + z * z / (2 * n), z * (0.75 * 0.25 / n + z * z / (4 * n * n)) ** 0.5
     ends = [(middle + side * half) / (1 + z * z / n) for side in (-1, 1)]
     assert intervals["accuracy"] == pytest.approx(ends)
+    shares = [0.75, 0.5, 1.0]
+    low, high = stats.t.interval(0.95, 2, np.mean(shares), stats.sem(shares))
+    assert high > 1
+    assert describe_intervals(pairs, right) == (
+        "of new pairs of these 3 paradigms; with new paradigms, too, accuracy is"
+        f" {low:.4f} to 1.0000"
+    )
+    assert describe_intervals(pairs[:4], right[:4]).startswith("of new pairs of this paradigm;")
     by = MinimalPairs(path="x", by="paradigm").summarize(pairs, right)[0]
     assert {name: by[name] for name in "abc"} == {"a": 0.75, "b": 0.5, "c": 1.0}
 
