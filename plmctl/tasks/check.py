@@ -48,7 +48,9 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         if files.is_single(task.splits.path)
         else [name for name in task.splits.reader.splits if task.splits.has(name)]
     )
-    splits = _leave_repeated({name: task.read(name) for name in names})
+    # without train, reading it says what is there instead
+    read = dict.fromkeys([*names, "train"] if names != ["train"] else names)
+    splits = _leave_repeated({name: task.read(name) for name in read})
 
     def measure(examples: Sequence[LabelledExample]) -> tuple[np.ndarray, np.ndarray]:
         parts = [

@@ -42,6 +42,7 @@ def test_a_text_that_mixes_both_is_reported(text: str, verdict: str) -> None:
     (found,) = judge_forms(counts.used)
     assert found.verdict == verdict
     assert ("opencc" in found.advice) == (verdict != "ok")
+    assert ("data.segment=jieba_hmm" in found.found) == (verdict != "ok")
     han = sum("一" <= each <= "鿿" for each in text)
     for name, share in found.numbers.items():
         assert share == sum(find_form(each) == name for each in text) / han

@@ -13,6 +13,7 @@ from plmctl.data.check.finding import Finding, format_percent, judge
 from plmctl.text.hanzi import count_forms
 
 REPLACEMENT = 0xFFFD
+TRADITIONAL = 0.01  # share of the ideographs from which many words are missed
 HAN, KANA = 0.05, 0.05  # shares of the letters: from where a text is Chinese, or Japanese
 _POINTS = 0x110000
 _MISREAD = re.compile(
@@ -179,11 +180,14 @@ def judge_forms(counts: Mapping[str, int]) -> list[Finding]:
     )
     forms = count_forms(counts)
     of_each = {name: forms[name] / han for name in ("simplified", "traditional")}
+    found = ", ".join(f"{format_percent(n)} of it is only {name}" for name, n in of_each.items())
+    if of_each["traditional"] >= TRADITIONAL:
+        found += "; data.segment=jieba_hmm finds its words, jieba few of the traditional ones"
     rarer = min(of_each.values()) / max(1e-9, sum(of_each.values()))
     return [
         judge(
             "forms of Chinese",
-            ", ".join(f"{format_percent(n)} of it is only {name}" for name, n in of_each.items()),
+            found,
             rarer,
             look=0.01,
             bad=0.1,

@@ -17,9 +17,13 @@ from plmctl.storage.unpacking import UNPACK, open_data
 from plmctl.tasks.readers.builtin import BUILTIN, write_builtin_task
 from plmctl.text.bounds import FILE_LINES, long_line_error, longest_line
 from plmctl.text.inputs import read_lines
-from plmctl.text.tabular import CSV, OBJECTS, TSV, kind_of
+from plmctl.text.tabular import CSV, OBJECTS, TSV, kind_of, named_rows
 from plmctl.text.undecodable import decode, undecodable_error
 
+TEXTS = (  # names of the columns of texts in tables that others distribute
+    *(("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2")),
+    *(("question1", "question2"), ("question", "sentence"), ("sentence",), ("text",)),
+)
 SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
 
 Where = str | Path | Sequence[str] | Mapping[str, str]  # the forms of `task.path`
@@ -80,13 +84,36 @@ def need(
     tables = [f for f in found if kind_of(f) in (CSV, TSV, *OBJECTS)]
     named = "name the files in order: task.path=[<train>,<dev>,<test>]"
     single = split == "train" and len(tables) == 1
+    columns, other = propose_table(Path(str(path)), split)
     raise AbsentData(
         f"no file for the split '{split}'{' alone' if others else ''}: looked for"
-        f" {', '.join(patterns)} (also .gz){hint}",
+        f" {', '.join(patterns)} (also .gz){hint}{columns}",
         file=path,
-        fix=", or ".join(f"split={other}" for other in others)
+        fix=", or ".join(f"split={each}" for each in others)
+        or other
         or (spell_setting("task.path", tables[0]) if single else named),
     )
+
+
+def propose_table(place: Path, split: str) -> tuple[str, str]:
+    """(`; train.jsonl.gz has the columns ...`, the settings of the task that reads them) for a
+    folder with a table of a split by its name; ("", "") for any other.
+    """
+    if not place.is_dir():
+        return "", ""
+    named = sorted(place.glob(f"{split}.*"))
+    own = [file for file in named if kind_of(file) in (CSV, TSV, *OBJECTS)]
+    try:
+        _, row = next(named_rows(own[0])) if own else (0, {})
+    except (DataError, StopIteration):
+        return "", ""
+    texts = next((each for each in TEXTS if {*each, "label"} <= row.keys()), None)
+    if texts is None:
+        return "", ""
+    task = "pair_classification" if len(texts) > 1 else "classification"
+    pairs = zip(("text", "text2"), texts, strict=False)
+    words = [f"task.columns.{name}={column}" for name, column in pairs if name != column]
+    return f"; {own[0].name} has the columns {', '.join(row)}", " ".join([f"task={task}", *words])
 
 
 def _inside(place: Path, folder: str) -> list[Path]:

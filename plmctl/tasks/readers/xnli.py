@@ -123,10 +123,11 @@ class XnliFiles(Table):
         if file is None:
             looked = ", ".join(self._patterns(split, language))
             what = f" in '{language}'" if language else ""
+            columns, other = files.propose_table(Path(path), split)
             raise AbsentData(
-                f"no file for the split '{split}'{what}: looked for {looked}",
+                f"no file for the split '{split}'{what}: looked for {looked}{columns}",
                 file=path,
-                fix="the folder with XNLI-1.0 and XNLI-MT-1.0, or with XNLI-1.0 and MNLI",
+                fix=other or "the folder with XNLI-1.0 and XNLI-MT-1.0, or with XNLI-1.0 and MNLI",
             )
         return file
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from plmctl.core.errors import DataError
+from plmctl.tasks.check import check_task
 from tests.tasks.superglue_files import XNLI_COLUMNS as COLUMNS
 from tests.tasks.superglue_files import make_task
 
@@ -72,6 +74,16 @@ def test_what_is_refused(folder: Path) -> None:
     with pytest.raises(DataError, match=r"no file for the split 'train' in 'fr': looked for mult"):
         make_task("xnli", folder, "task.reader.train=[fr]").read("train")
     assert not make_task("xnli", folder, "task.reader.train=[fr]").splits.has("train")
+    own = folder / "own"
+    own.mkdir()
+    with gzip.open(own / "train.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write('{"idx": 3, "premise": "a", "hypothesis": "b", "label": 1}\n')
+    fix = "task=pair_classification task.columns.text=premise task.columns.text2=hypothesis"
+    for task in (make_task("xnli", own), make_task("mnli", own)):
+        for read in (lambda task: task.read("train"), lambda task: check_task(task, None)):
+            with pytest.raises(DataError, match="has the columns idx, premise,") as error:
+                read(task)
+            assert str(error.value).endswith(f"fix: {fix}")
     with pytest.raises(
         DataError, match=r"examples in 'dee' \(did you mean 'de'\?\); there are de, en"
     ):
