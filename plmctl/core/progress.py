@@ -12,7 +12,9 @@ from plmctl.core.terminal import hears, remark, screen, tell, visible
 
 T = TypeVar("T")
 EVERY = 10.0  # seconds between lines that are not on a terminal
-Say = Callable[[str, int, int], None]  # (what is done, bytes so far, bytes in all or 0)
+# (what is done, bytes so far, bytes in all or 0); characters where its name ends so
+Say = Callable[[str, int, int], None]
+CHARACTERS = " characters"
 
 
 def clock(seconds: float) -> str:
@@ -88,9 +90,10 @@ def show_bytes() -> Iterator[Say]:
         seconds = time.monotonic() - began.setdefault(doing, time.monotonic())
         share = f" of {total / 1e6:,.1f}" if total else ""
         rate = done / seconds if seconds > 0.5 else 0
-        speed = f", {rate / 1e6:.1f} MB/s" if rate else ""
+        unit = "M" if doing.endswith(CHARACTERS) else "MB"
+        speed = f", {rate / 1e6:.1f} {unit}/s" if rate else ""
         speed += f", {clock((total - done) / rate)} left" if rate and total else ""
-        return f"{doing}: {done / 1e6:,.1f}{share} MB{speed}" if done else doing
+        return f"{doing}: {done / 1e6:,.1f}{share} {unit}{speed}" if done else doing
 
     if not (sys.stderr.isatty() and hears()):
 

@@ -249,7 +249,7 @@ def count_documents(source: TextSource, *, sample_bytes: int, say: Say = ignore_
         joined += document.joined
         largest.add((document.identity, -parts, -len(identities), document))
         if len(identities) % 256 == 0:
-            say("reading", size, 0)
+            say("reading characters", size, 0)
     hashes, lengths = (np.frombuffer(each, np.uint64) for each in (identities, sizes))
     return Tally(hashes, lengths, largest.best, layouts, joined)
 

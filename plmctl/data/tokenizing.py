@@ -304,7 +304,7 @@ def encode_arrays(
             splits[name].append(encoded)
             count += encoded.read
             size += int(encoded.documents[:, COLUMNS.index("characters")].sum())
-        job.say("tokenizing", size, total)
+        job.say("tokenizing characters", size, total)
         if size - safe >= EVERY:
             states = {name: split.state() for name, split in splits.items()}
             journal.commit(done={"documents": count, "characters": size, "splits": states})

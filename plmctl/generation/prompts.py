@@ -13,7 +13,7 @@ import numpy as np
 from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.collate import collate
 from plmctl.core.errors import DataError
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import WARN, remark, remark_once
 from plmctl.models.base import Model
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import KNOWING, refuse_unknown, unknown_share
@@ -175,6 +175,7 @@ class PromptReader:
         known = dict(zip(tokenizer.roles.sentinels, vocab.sentinels, strict=True))
         if vocab.mask is not None:
             known |= dict.fromkeys((*MASKS, str(tokenizer.roles.mask)), vocab.mask)
+        self._warn_of_special(text, known)
         if not known:
             return tokenizer.encode(text)
         ids: list[int] = []
@@ -188,6 +189,17 @@ class PromptReader:
                     part.rstrip(" ") if self.kind == "fill" and tokenizer.kind != "char" else part
                 )
         return ids
+
+    def _warn_of_special(self, text: str, known: Container[str]) -> None:
+        """Say which special tokens in a text are read as its words."""
+        tokenizer = self.tokenizer
+        for token in (*tokenizer.roles.tokens, *MASKS):
+            if token in known or token not in text or token.isalnum():
+                continue
+            ids = tokenizer.encode(token)
+            if len(ids) != 1 or not self.vocab.special[ids[0]]:
+                read = " ".join(tokenizer.pieces(ids))
+                remark_once(f"plmctl: {token} in a prompt is read as words: {read}", WARN)
 
     def spell(self, prompt: Prompt, ids: Sequence[int]) -> str:
         """The written tokens as text, with sentinels; decoded together with a prompt that they

@@ -192,11 +192,13 @@ def list_notes(scores: Sequence[TaskScore]) -> list[str]:
     lengths = {_span(each.updates) for each in scores if each.updates}
     updates = _name([each for each in scores if each.updates], lambda each: _span(each.updates))
     chosen = _name([each for each in scores if each.choices], lambda each: _span(each.choices))
+    alone = ", ".join(dict.fromkeys(e.task for e in scores if e.values and not e.simple))
     lines = {
         f"{SHORT} updates below {FEW}, hardly a training: {few}": few,
         f"{KNOWN} share of dev whose texts are in train, so scores are too high: {known}": known,
         f"updates: {updates}": updates if len(lengths) > 1 else "",
         f"validations of which dev chose the best, so scores are a little high: {chosen}": chosen,
+        f"no model without pretraining answers these tasks: {alone}": alone,
     }
     return [line for line, named in lines.items() if named]
 

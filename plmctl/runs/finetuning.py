@@ -262,13 +262,8 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     footprint = measure_footprint(model, best, session.world.device)
     examples = {name: len(split.examples) for name, split in devs.items()}
     record |= {"metrics": metrics, "intervals": round_floats(intervals), "examples": examples}
-    optional |= {
-        CHOICE: _count_choices(session, plan),
-        "bundles": {name: n for name, rows in predicted.items() if (n := count_bundles(rows))},
-        KNOWN: inference.count_known_bundles(task, plan.data),
-        LEAKED: inference.count_known_texts(plan.data),
-        "origins": read_origins(session.folder),
-    }
+    bundles = {name: n for name, rows in predicted.items() if (n := count_bundles(rows))}
+    optional |= {"bundles": bundles, **_find_limits(session, plan)}
     record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, plan.sides)
     record |= {name: value for name, value in {**optional, "beside": beside}.items() if value}
@@ -286,6 +281,16 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         table = ScoreTable(title, metrics, extra, intervals, examples, task.is_percent)
         table.show(as_json=as_json)
     return best
+
+
+def _find_limits(session: Session, plan: FinetuningPlan) -> dict[str, Any]:
+    """The facts by which scores are too high, and the checkpoints that the run began from."""
+    return {
+        CHOICE: _count_choices(session, plan),
+        KNOWN: inference.count_known_bundles(plan.task, plan.data),
+        LEAKED: inference.count_known_texts(plan.data),
+        "origins": read_origins(session.folder),
+    }
 
 
 def _count_choices(session: Session, plan: FinetuningPlan) -> dict[str, int]:

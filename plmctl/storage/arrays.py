@@ -5,6 +5,7 @@ files of several arrays.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -93,7 +94,7 @@ def hash_array(array: np.ndarray) -> str:
 
 def write_npz(file: Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
     """Write named arrays as an .npz that appears when it is complete; one array is in memory at a
-    time.
+    time. Its list has them by the numbers behind their names, those without a number last.
     """
     try:
         with (
@@ -103,9 +104,15 @@ def write_npz(file: Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
             for name, array in arrays:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     npy.write_array(member, array, allow_pickle=False)
+            archive.filelist.sort(key=_find_number)  # the list at the end is written by it
     except OSError as error:
         what, fix = f"cannot write: {error.strerror or error}", "out=<a writable file with room>"
         raise DataError(what, file=file, fix=fix) from error
+
+
+def _find_number(member: zipfile.ZipInfo) -> float:
+    number = member.filename.removesuffix(".npy").rpartition("_")[2]
+    return int(number) if number.isdecimal() else math.inf
 
 
 class _WriteOnly:

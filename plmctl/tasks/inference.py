@@ -392,7 +392,8 @@ def describe_skipped(reader: Any) -> str:
     """One line on the files in which rows were skipped, with the reason if `reader` knows it; ""
     without such rows.
     """
-    why = getattr(reader, "why", {})
+    known, usual = getattr(reader, "why", {}), getattr(reader, "leaves", "")
+    why = {file: reason for file in reader.skipped if (reason := known.get(file, usual))}
     return "; ".join(
         f"{file}: {counted(count, 'row')} passed over{f': {why[file]}' if file in why else ''}"
         for file, count in reader.skipped.items()

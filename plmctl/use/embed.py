@@ -4,7 +4,7 @@ Input: lines of text, where the model's task reads pairs of two with a tab betwe
 predict` takes them; the column `field` of a table (.csv, .tsv, .parquet) whose first line names
 its columns; or JSON lines with a text in `field`, or with `input_ids`, taken as they are, and
 optionally `segment_ids` and `padding` (1 or true: this token is padding) or `attention_mask` (1: it
-is not). Line or row i (from 0) gives
+is not). The arrays are in the order of the lines. Line or row i (from 0) gives
 
     hidden_<i>  [layers, T, W]  the embedding output, then the state after each layer; `layers`
                                 picks some
@@ -114,10 +114,10 @@ def check_manner(
 ) -> None:
     """ConfigError for settings that contradict each other."""
     if normalize and pooling == "none":
-        allowed = "false: only vectors of lines are brought to length 1"
+        allowed = "vectors of lines are brought to length 1, and pooling=none has those of tokens"
         raise ConfigError("normalize", True, allowed, fix="pooling=mean")
     if dimensions is not None and pooling == "none":
-        allowed = "null: only vectors of lines are cut to their first columns"
+        allowed = "vectors of lines are cut to columns, and pooling=none has those of tokens"
         raise ConfigError("dimensions", dimensions, allowed, fix="pooling=mean")
     check_weights(weights_from, pooling)
 

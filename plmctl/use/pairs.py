@@ -249,9 +249,9 @@ def _join_intervals(groups: Sequence[np.ndarray]) -> tuple[float, float]:
     """The interval by `wilson` of a mean p of k shares p_i of n_i, as of p (1 - p) / v pairs.
 
     v is the variance of p, `sum p_i (1 - p_i) / (n_i - 1) / k^2`. A share of one pair counts as
-    p (1 - p). In simulations of 67 shares of 1, 2 and 10 pairs it covers 97, 96 and 95%. Of 12
-    shares of 20 pairs near 0 or 1 it covers 94 to 100%. Of 10 pairs, one at 0.5 and 11 at 0 or 1,
-    it covers 89%.
+    p (1 - p). In simulations of 67 shares of 1, 2 and 10 pairs it covers 97, 96 and 95%. It
+    covers 94 to 100% of 12 shares of 20 pairs that are near 0 or 1, and 89% of 10 pairs where 11
+    are 0 or 1 and one is 0.5.
     """
     if len(groups) == 1:
         return wilson(float(groups[0].sum()), len(groups[0]))
@@ -264,17 +264,17 @@ def _join_intervals(groups: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def describe_intervals(pairs: Sequence[Pair], right: np.ndarray) -> str:
-    """What the intervals of accuracies are of, and that of new paradigms: `mean +- t s / sqrt(k)`
-    of the shares of k paradigms, within 0 and 1.
+    """A line on the intervals of accuracies, with the one of new paradigms: `m +- t s / sqrt(k)`,
+    m and s of the shares of k paradigms, within 0 and 1.
     """
     shares = [own.mean() for own in _group([pair.paradigm for pair in pairs], right).values()]
     if len(shares) == 1:
-        return "of new pairs of this paradigm; other paradigms may differ more"
+        return "for new pairs of this paradigm; other paradigms may differ more"
     mean, error = float(np.mean(shares)), float(np.std(shares, ddof=1)) / len(shares) ** 0.5
     half = quantile(ALPHA, len(shares) - 1) * error
     low, high = max(0.0, mean - half), min(1.0, mean + half)
     return (
-        f"of new pairs of these {len(shares)} paradigms; with new paradigms, too, accuracy is"
+        f"for new pairs of these {len(shares)} paradigms; with new paradigms, too, accuracy is"
         f" {low:.4f} to {high:.4f}"
     )
 

@@ -60,6 +60,13 @@ def predict(
 
 # on a terminal; what is most frequent in train is another number
 SHOWN = {"majority": "share of the most frequent label here"}
+CONSTANT = "constant_"  # before the metric that one answer to all has at best
+
+
+def show_metric(name: str) -> str:
+    """`best f1 of one answer to all here` of `constant_f1`; the name of most others."""
+    best = f"best {name.removeprefix(CONSTANT)} of one answer to all here"
+    return best if name.startswith(CONSTANT) else SHOWN.get(name, name)
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ class ScoreTable:
             return
         if self.metrics:
             names = self.names
-            shown = [spell_metric(SHOWN.get(name, name), self.percent) for name in names]
+            shown = [spell_metric(show_metric(name), self.percent) for name in names]
             columns: dict[str, list[str]] = {"metric": shown}
             for split, of in self.metrics.items():
                 columns[split] = [_spell(of.get(name)) for name in names]

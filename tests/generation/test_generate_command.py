@@ -114,6 +114,19 @@ def test_no_character_is_cut_in_half(
     assert all(text.startswith(part) for part in shown)
 
 
+def test_a_special_token_that_is_read_as_words_is_named(
+    run: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = plmctl.load(run("gpt").removeprefix("checkpoint="))
+    reader = PromptReader(loaded.model, loaded.tokenizer, "text", "prompt")
+    reader("Return the list", 0)
+    assert not caplog.messages
+    prompt = reader("Return the [MASK]", 0)
+    read = " ".join(loaded.tokenizer.pieces(loaded.tokenizer.encode("[MASK]")))
+    assert caplog.messages == [f"plmctl: [MASK] in a prompt is read as words: {read}"]
+    assert len(prompt.ids) > len(reader("Return the", 0).ids) + 1
+
+
 def test_a_file_gives_the_texts_of_each_line_alone(
     run: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -271,10 +271,10 @@ def test_the_mean_is_over_paradigms() -> None:
     low, high = stats.t.interval(0.95, 2, np.mean(shares), stats.sem(shares))
     assert high > 1
     assert describe_intervals(pairs, right) == (
-        "of new pairs of these 3 paradigms; with new paradigms, too, accuracy is"
+        "for new pairs of these 3 paradigms; with new paradigms, too, accuracy is"
         f" {low:.4f} to 1.0000"
     )
-    assert describe_intervals(pairs[:4], right[:4]).startswith("of new pairs of this paradigm;")
+    assert describe_intervals(pairs[:4], right[:4]).startswith("for new pairs of this paradigm;")
     by = MinimalPairs(path="x", by="paradigm").summarize(pairs, right)[0]
     assert {name: by[name] for name in "abc"} == {"a": 0.75, "b": 0.5, "c": 1.0}
 

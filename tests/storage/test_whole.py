@@ -25,6 +25,17 @@ def _embed(out: Path) -> None:
     write_npz(out, iter([("hidden_0", np.ones((2, 3), np.float32)), ("ids_0", np.arange(3))]))
 
 
+def test_arrays_of_lines_are_listed_in_their_order(tmp_path: Path) -> None:
+    names = ["hidden_10", "ids_10", "hidden_2", "ids_2", "made", "hidden_0", "ids_0"]
+    write_npz(tmp_path / "x.npz", ((name, np.full(2, len(name))) for name in names))
+    with np.load(tmp_path / "x.npz") as arrays:
+        assert arrays.files == [
+            *("hidden_0", "ids_0", "hidden_2", "ids_2", "hidden_10", "ids_10"),
+            "made",
+        ]
+        assert all((arrays[name] == len(name)).all() for name in names)
+
+
 def _generate(out: Path) -> None:
     with open_growing(out) as write:
         write("one")

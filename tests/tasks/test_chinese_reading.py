@@ -14,6 +14,7 @@ from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.config.command import perform
 from plmctl.core.errors import DataError
+from plmctl.tasks.inference import describe_skipped
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "chinese"
 TINY = [
@@ -122,6 +123,8 @@ def test_the_older_layout_of_cmrc(tmp_path: Path) -> None:
     assert (found.id, found.label) == ("a_1", (start, start + 2))
     assert found.fields["answers"] == ["伦敦", "在伦敦"]
     assert reader.splits.reader.skipped == {str(file): 1}
+    why = "the answer does not stand at its answer_start"
+    assert describe_skipped(reader.splits.reader) == f"{file}: 1 row passed over: {why}"
     for broken, message in (
         ([], "no questions"),
         ([{"context_text": "a", "qas": [{"query_id": "1"}]}], "not in CMRC 2018's layout"),

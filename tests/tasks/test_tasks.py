@@ -15,6 +15,7 @@ from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
 from plmctl.tasks.regression import Regression
 from plmctl.tasks.tagging import Tagging
+from plmctl.use.predict import show_metric
 
 READER = Table(splits={"train": ["train.tsv"]})
 COLUMNS = {"text": "text", "label": "label"}
@@ -167,6 +168,7 @@ def test_tags_stand_on_first_pieces_and_no_word_is_lost(toy):
     assert [p["guess"] for p in found] == [TAGS, ["O"]]
     # B-PER everywhere: 1 of 7 right, of 2
     assert task.score(found) == {"f1": 1.0, "constant_f1": pytest.approx(2 / 9)}
+    assert show_metric("constant_f1") == "best f1 of one answer to all here"
 
 
 def test_every_prefix_of_every_type_is_a_tag():

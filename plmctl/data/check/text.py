@@ -179,7 +179,7 @@ def _sizes(counts: TextCounts) -> list[Finding]:
             "size",
             f"{counted(lengths.count, 'document')}, {spell_size(counts.bytes)},"
             f" {counted(counts.words, 'word')}{_explain_words(counts)},"
-            f" {counted(letters, 'character')}",
+            f" {counted(letters, 'character')}; blank lines and lines such as <doc> do not count",
             -letters,
             look=-1_000_000,
             bad=-20_000,

@@ -60,6 +60,8 @@ class ArcFiles(Choices):
         sets: The sets that are read.
     """
 
+    leaves = "the answer is none of the options"
+
     def __init__(
         self,
         *,

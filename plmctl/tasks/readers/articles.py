@@ -32,6 +32,8 @@ class Articles(Pairs):
     `lenient`: articles that are absent or empty are passed over and counted.
     """
 
+    leaves = "no article or no summary"
+
     also: ClassVar[Sequence[tuple[str, str]]] = (
         ("article", "highlights"),  # CNN/DailyMail as a table
         ("document", "summary"),  # XSum

@@ -24,6 +24,8 @@ class AspectTerms(SplitFiles):
     it. The fields also have the characters of words and terms.
     """
 
+    leaves = "a sentence without a word"
+
     kinds = (XML,)
     bare_test = True
 

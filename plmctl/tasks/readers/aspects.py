@@ -126,6 +126,8 @@ class AspectFiles(SplitFiles):
         header: Whether tables have a header.
     """
 
+    leaves = "the polarity is a conflict"
+
     kinds = (XML,)
     bare_test = True
 

@@ -23,6 +23,8 @@ class Choices(Table):
     a row are none.
     """
 
+    leaves = "too few options, or an answer that is none of them"
+
     several = ("choices",)
 
     def read_file(

@@ -25,6 +25,8 @@ class InferenceTriples(Table):
     case.
     """
 
+    leaves = "a premise without an entailment or without a contradiction"
+
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
         return self.read_file(self.need(path, split), columns, header=self.header)
 

@@ -28,6 +28,8 @@ class QuestionFiles(Pairs):
     answer does not stand where the file says, are left out and counted.
     """
 
+    leaves = "no answer in the text"
+
     also: ClassVar[Sequence[tuple[str, str]]] = (("src", "tgt"),)
 
     def __init__(

@@ -25,6 +25,7 @@ class SplitFiles:
         folder: The folder of these in `task.path`, if not in itself.
     """
 
+    leaves = ""  # the reason for rows that `skipped` counts, where `why` has none for their file
     bare_test = False  # whether files of other splits than train and dev may lack labels
 
     def __init__(self, *, splits: Mapping[str, Sequence[str]], folder: str = "") -> None:

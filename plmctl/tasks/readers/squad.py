@@ -82,6 +82,8 @@ class SquadFiles(SplitFiles):
     are dropped and counted.
     """
 
+    leaves = "the answer does not stand at its answer_start"
+
     def __init__(self, *, splits: Mapping[str, Sequence[str]], folder: str = "") -> None:
         super().__init__(splits=splits, folder=folder)
         # file -> ids of questions that stay although their answer is not there

@@ -32,6 +32,8 @@ class Propositions(SplitFiles):
     are passed over, and counted.
     """
 
+    leaves = "a sentence without a predicate"
+
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:

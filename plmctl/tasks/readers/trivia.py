@@ -78,6 +78,8 @@ class TriviaFiles(SplitFiles):
         evidence: The folder of documents, in the folder of the files or above it.
     """
 
+    leaves = "no text holds an answer"
+
     def __init__(
         self,
         *,
