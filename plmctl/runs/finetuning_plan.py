@@ -225,10 +225,13 @@ def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> Fr
 
 
 def _describe_unknown(task: Task, tokenizer: Tokenizer, split: Split) -> str:
+    """Unknown tokens, and full-width letters that are others than the usual ones."""
     share = inference.unknown(split.rows, tokenizer.vocab)
-    found = (text for each in split.examples for text in task.texts(each)) if share else ()
-    texts = (text for text in found if isinstance(text, str))  # turns of CoQA have numbers, too
-    return unknown.describe_unknown(share, unknown.count_unknown_characters(tokenizer, texts))
+    found = (text for each in split.examples for text in task.texts(each))
+    texts = [text for text in found if isinstance(text, str)]  # turns of CoQA have numbers, too
+    characters = unknown.count_unknown_characters(tokenizer, texts if share else ())
+    said = unknown.describe_unknown(share, characters)
+    return "; ".join(filter(None, (said, unknown.describe_full_width(tokenizer, texts))))
 
 
 def _describe_data(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmctl.core.errors import DataError, list_some
+from plmctl.core.terminal import counted
 from plmctl.text.hanzi import count_forms
 from plmctl.text.sentences import CJK
 from plmctl.text.vocab import Vocab
@@ -21,6 +23,7 @@ KNOWING = "checkpoint=RUN # a run whose tokenizer knows this text"  # the fix fo
 LISTED = 10  # characters that a message names
 MOST = 0.5  # a text with a larger unknown share is refused
 SPELLED = 0.75  # a text with a larger share of small tokens is in a script that few pieces spell
+_FULL_WIDTH = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]+")  # digits and letters
 _LETTERS = re.compile(f"[^\\W\\d_{CJK}]+")
 
 
@@ -75,6 +78,24 @@ def _keep_unknown(tokenizer: Tokenizer, words: Counter[str]) -> Counter[str]:
     lost = before[ends] > before[ends - lengths]
     pairs = zip(words.items(), lost, strict=True)
     return Counter({word: times for (word, times), is_lost in pairs if is_lost})
+
+
+def describe_full_width(tokenizer: Tokenizer, texts: Iterable[str]) -> str:
+    """A remark on full-width letters and digits that a tokenizer reads as others than the usual
+    ones; "" without any.
+    """
+    lists = [own for text in texts if (own := _FULL_WIDTH.findall(text))]
+    found = Counter(word for own in lists for word in own)
+    usual = {word: unicodedata.normalize("NFKC", word) for word in found}
+    apart = {each for each in found if tokenizer.encode(each) != tokenizer.encode(usual[each])}
+    if not apart:
+        return ""
+    read = list_characters(Counter({each: n for each, n in found.items() if each in apart}))
+    several = counted(sum(bool(apart & {*own}) for own in lists), "text")
+    return (
+        f"{several} with full-width letters or digits ({read}), which this tokenizer does not read"
+        " as usual ones: write those, or train one with tokenizer.normalize=nfkc"
+    )
 
 
 def list_characters(characters: Counter[str]) -> str:

@@ -250,8 +250,8 @@ def _join_intervals(groups: Sequence[np.ndarray]) -> tuple[float, float]:
 
     v is the variance of p, `sum p_i (1 - p_i) / (n_i - 1) / k^2`. A share of one pair counts as
     p (1 - p). In simulations of 67 shares of 1, 2 and 10 pairs it covers 97, 96 and 95%. It
-    covers 94 to 100% of 12 shares of 20 pairs that are near 0 or 1, and 89% of 10 pairs where 11
-    are 0 or 1 and one is 0.5.
+    covers 94 to 100% of 12 shares of 20 pairs that are near 0 or 1. It covers 89% of 12 shares of
+    10 pairs where one is 0.5 and the others 0 or 1.
     """
     if len(groups) == 1:
         return wilson(float(groups[0].sum()), len(groups[0]))
@@ -264,8 +264,8 @@ def _join_intervals(groups: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def describe_intervals(pairs: Sequence[Pair], right: np.ndarray) -> str:
-    """A line on the intervals of accuracies, with the one of new paradigms: `m +- t s / sqrt(k)`,
-    m and s of the shares of k paradigms, within 0 and 1.
+    """A line on the intervals of accuracies, with the one of new paradigms: `m +- t s / sqrt(k)`.
+    Mean m and deviation s are of the shares of k paradigms; the ends are within 0 and 1.
     """
     shares = [own.mean() for own in _group([pair.paradigm for pair in pairs], right).values()]
     if len(shares) == 1:
