@@ -5,13 +5,15 @@ end, as the loss is convex.
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 MOST = 50_000  # features, the most frequent ones
 ROOM = 32_000_000  # numbers that the search for the least loss holds at once
@@ -33,18 +35,43 @@ class SparseRows:
         columns: [Z] the columns of these numbers, row by row.
         values: [Z] the numbers.
         starts: [N] where each row begins in them.
+        width: V, the number of columns.
     """
 
     columns: Tensor
     values: Tensor
     starts: Tensor
+    width: int
 
     def times(self, weights: Tensor) -> Tensor:
         """[N, K] the product with [V, K] weights."""
-        found: Tensor = F.embedding_bag(
-            self.columns, weights, self.starts, mode="sum", per_sample_weights=self.values
-        )
+        found: Tensor = _Product.apply(weights, *self._matrices)
         return found
+
+    @cached_property
+    def _matrices(self) -> tuple[Tensor, Tensor]:
+        """The matrix [N, V] and its transpose: a gradient is a product with it."""
+        ends = torch.cat([self.starts, torch.tensor([len(self.columns)])])
+        size = (len(self.starts), self.width)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls sparse matrices new
+            own = torch.sparse_csr_tensor(ends, self.columns, self.values, size)
+            turned = own.to_sparse_csc()
+            parts = turned.ccol_indices(), turned.row_indices(), turned.values()
+            return own, torch.sparse_csr_tensor(*parts, size[::-1])
+
+
+class _Product(torch.autograd.Function):
+    """The product of a sparse matrix; torch's own gradient of it is a sum in single steps."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, own: Tensor, turned: Tensor) -> Tensor:
+        ctx.turned = turned
+        return own @ weights
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.turned @ slope, None, None
 
 
 class WeightedCounts:
@@ -76,6 +103,7 @@ class WeightedCounts:
             torch.tensor(columns, dtype=torch.long),
             torch.tensor(values, dtype=torch.float64),
             torch.tensor(starts, dtype=torch.long),
+            len(self.number),
         )
 
 

@@ -22,6 +22,7 @@ from plmctl.tasks.sparse_linear import (
     LEAST,
     MOST,
     PENALTY,
+    SparseRows,
     WeightedCounts,
     count_features,
     fit_linear,
@@ -223,3 +224,18 @@ def test_of_too_many_labels_there_is_no_model_of_words(monkeypatch: pytest.Monke
     assert "no model of words" in few.describe("accuracy")
     monkeypatch.setattr("plmctl.tasks.sparse_linear.ROOM", 30 * (4 * 60 + 26 * 1000))
     assert score_baselines(task, rows, {"dev": rows}).scores == whole.scores
+
+
+def test_the_product_of_sparse_rows_and_its_gradient() -> None:
+    """Columns in any order, and a row without any."""
+    columns, values = (
+        torch.tensor([3, 0, 4, 2, 1]),
+        torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]).double(),
+    )
+    rows = SparseRows(columns, values, torch.tensor([0, 3, 3]), width=6)
+    dense = torch.tensor([[2.0, 0, 0, 1, 3, 0], [0] * 6, [0, 5, 4, 0, 0, 0]]).double()
+    weights = torch.linspace(-1, 1, 12).double().view(6, 2).requires_grad_()
+    found, wanted = rows.times(weights), dense @ weights
+    assert torch.allclose(found, wanted)
+    slopes = [torch.autograd.grad(each.pow(2).sum(), weights)[0] for each in (found, wanted)]
+    assert torch.allclose(*slopes)
