@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from plmctl.artifacts.loading import open_source
 from plmctl.core.errors import ConfigError
@@ -18,15 +21,25 @@ def describe_unexportable(checkpoint: Path, run: Path, *, plugins: Sequence[str]
     is exported; convert says how.
     """
     source = open_source(checkpoint, plugins=plugins)
-    if source.config.get("peft"):
+    pad = source.vocab.pad if source.vocab else None
+    if why := explain_classless(source.config, source.tensors, pad=pad):
+        line = spell_line("convert", run, "--to", "hf", "--out")
+        return f"transformers {why}: {line} <a folder> lists them"
+    return ""
+
+
+def explain_classless(
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None = None
+) -> str:
+    """`has no class for this model (2 differences from the nearest)`; "" where transformers has
+    one, or the model is folded first. Tensors may have no values.
+    """
+    if config.get("peft"):
         return ""
     try:
-        hf.check_class(
-            source.config, source.tensors, pad=source.vocab.pad if source.vocab else None
-        )
+        hf.check_class(config, tensors, pad=pad)
     except ConfigError as error:
         first, *differences = error.allowed.splitlines()
         why = f"{len(differences)} differences from the nearest" if differences else first
-        line = spell_line("convert", run, "--to", "hf", "--out")
-        return f"transformers has no class for this model ({why}): {line} <a folder> lists them"
+        return f"has no class for this model ({why})"
     return ""

@@ -15,6 +15,7 @@ from rich.table import Table
 from plmctl.artifacts.activations import count_activations
 from plmctl.artifacts.assemble import without_weights
 from plmctl.artifacts.cost import Cost, cost
+from plmctl.artifacts.exportable import explain_classless
 from plmctl.artifacts.model_facts import pattern_of
 from plmctl.config.build import build
 from plmctl.config.groups import Train
@@ -66,6 +67,9 @@ def show(spec: Pretrain, outline: Outline) -> None:
     tokens = report["run"]["tokens"]
     if isinstance(tokens, int) and (passes := describe_passes(spec, tokens)):
         report["run"]["passes over the text"] = passes
+    settings, tensors = model_settings(spec), outline.model.state_dict()
+    if why := explain_classless(settings, tensors):
+        report["run"]["transformers"] = f"{why}: convert --to hf cannot export it"
     if decision := spec.provenance.decision:
         report["minutes"] = decision.describe()
     if spec.provenance.json:

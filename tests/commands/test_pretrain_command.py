@@ -345,6 +345,9 @@ def test_preview_and_dry_run_write_nothing(
     assert pretrain(*words, "--preview", "3").count(" of text: ") == 3
     report = json.loads(pretrain(*words, "--dry-run", "--json"))
     assert report["run"]["updates"] == 2000
+    assert "transformers" not in report["run"]  # BertForPreTraining has this structure
+    other = json.loads(pretrain(*words, "model.stack.layout=fa", "--dry-run", "--json"))
+    assert other["run"]["transformers"].startswith("has no class for this model (")
     epochs = ["train.steps=null", "train.epochs=2", "--dry-run", "--json"]
     run = json.loads(pretrain(*words, *epochs))["run"]
     assert run["updates"] == run["tokens"] == "known once the tokens are cut into rows"
