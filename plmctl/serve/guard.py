@@ -21,7 +21,6 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LINGER, SURPLUS = 10.0, 8  # seconds, and bodies of the longest length, that are read for nothing
-TRUNCATED = "x-truncated"
 OPEN = ("/health", "/v1/models")  # without a token: probes, and clients that ask for names first
 
 
@@ -56,7 +55,7 @@ class Guard:
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
         body = _Incoming(receive, headers, self.longest_body)
-        answer = _Answer(send, body)
+        answer = _Answer(send, body, scope.setdefault("state", {}))
         start, path = time.monotonic(), str(scope["path"])
         route = path if path in self.routes else "other"
         try:
@@ -92,7 +91,7 @@ class Guard:
         if isinstance(found, Response):
             await found(request.scope, request.receive, answer)
         else:
-            await answer.send(200, found, _describe_cut(request))
+            await answer.send(200, found)
 
     def _check(self, path: str, headers: Mapping[bytes, bytes]) -> bytes:
         """The kind of the body; Refusal of a wrong token, or of a length that is too large."""
@@ -106,10 +105,13 @@ class Guard:
         return headers.get(b"content-type", b"")
 
 
-def _describe_cut(request: Request) -> dict[str, str]:
-    """The header with the numbers of the texts that were cut: no published form has a field."""
-    numbers = getattr(request.state, "cut", [])
-    return {TRUNCATED: ",".join(map(str, numbers))} if numbers else {}
+def _name_texts(state: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
+    """Headers with the numbers of texts that were not read, or in part: no published form has
+    fields.
+    """
+    named: Mapping[str, list[int]] = state.get("named", {})
+    lists = {key: ",".join(map(str, numbers)) for key, numbers in named.items()}
+    return [(key.encode(), listed.encode()) for key, listed in lists.items() if listed]
 
 
 def _too_long(longest: int) -> Refusal:
@@ -153,15 +155,19 @@ class _Incoming:
 
 
 class _Answer:
-    """Sends an answer, and knows its status; 499 until there is one. It ends behind the request."""
+    """Sends an answer, and knows its status; 499 until there is one. It ends behind the request.
+    Its headers name the texts that the `state` of the request does.
+    """
 
-    def __init__(self, send: Send, body: _Incoming) -> None:
-        self._send, self._body = send, body
+    def __init__(self, send: Send, body: _Incoming, state: Mapping[str, Any]) -> None:
+        self._send, self._body, self._state = send, body, state
         self.status, self.begun = 499, False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status, self.begun = int(message["status"]), True
+            headers = [*message.get("headers", ()), *_name_texts(self._state)]
+            message = {**message, "headers": headers}
         elif not (message.get("more_body") or self._body.ended):
             await self._send({**message, "more_body": True})
             await self._body.drain()

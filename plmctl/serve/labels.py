@@ -14,13 +14,14 @@ from plmctl.artifacts.kept_decision import read_decision
 from plmctl.artifacts.loading import Loaded, Source
 from plmctl.core.rounding import round_floats
 from plmctl.runtime.base import Runtime
-from plmctl.serve.queue import QueuedItem
+from plmctl.serve.queue import TRUNCATED, QueuedItem
 from plmctl.tasks import inference
 from plmctl.tasks.batches import OVERHEAD
 from plmctl.tasks.calibration import LabelDecision
 from plmctl.tasks.inference import Split
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
+from plmctl.text.vocab import Vocab
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import decide
 from plmctl.use.items import Item, read_items
@@ -81,7 +82,9 @@ class LabelEngine:
         return QueuedItem((name, own), min(task.max_length, 2 + size // BYTES))
 
     def answer(self, questions: Sequence[tuple[str, Example]]) -> list[dict[str, Any]]:
-        """The prediction for each example; `truncated` says that its text was cut."""
+        """The prediction for each example; `truncated` says that its text was cut, `unknown` which
+        share of it the model does not know, where that is most of it.
+        """
         places: dict[str, list[int]] = {}
         for place, (name, _) in enumerate(questions):
             places.setdefault(name, []).append(place)
@@ -98,11 +101,19 @@ class LabelEngine:
         for name, own in places.items():
             served, split = self.tasks[name], splits[name]
             found = served.task.predict(logits[name], split.rows, split.examples)
-            cut = inference.find_cut(split.rows)
-            for number, (place, answer) in enumerate(zip(own, served.decide(found), strict=True)):
+            named = name_unread(served.decide(found), split, served.source.tokenizer.vocab)
+            for place, answer in zip(own, named, strict=True):
                 answers[place] = {key: answer[key] for key in answer if key not in OWN}
-                answers[place] |= {"truncated": True} if number in cut else {}
         return [answers[place] for place in range(len(questions))]
+
+
+def name_unread(
+    answers: Sequence[dict[str, Any]], split: Split, vocab: Vocab
+) -> list[dict[str, Any]]:
+    """The answers of `inference.name_unread`, with `truncated` for a text that was cut."""
+    cut = inference.find_cut(split.rows)
+    named = enumerate(inference.name_unread(answers, split, vocab))
+    return [own | ({TRUNCATED: True} if number in cut else {}) for number, own in named]
 
 
 def open_labels(

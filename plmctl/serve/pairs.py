@@ -9,10 +9,12 @@ import torch
 
 from plmctl.artifacts.loading import Loaded
 from plmctl.runtime.base import Runtime
-from plmctl.serve.labels import BYTES
+from plmctl.serve.labels import BYTES, name_unread
 from plmctl.serve.queue import QueuedItem
 from plmctl.tasks import inference
 from plmctl.tasks.batches import OVERHEAD
+from plmctl.tasks.inference import Split
+from plmctl.tasks.record import Example
 from plmctl.training.device.precision import Precision
 
 
@@ -37,13 +39,15 @@ class PairEngine:
             for pair, size in zip(pairs, sizes, strict=True)
         ]
 
-    def answer(self, questions: Sequence[tuple[str, str]]) -> list[float]:
-        """The logit of each pair."""
+    def answer(self, questions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """The logit of each pair as `score`, with its marks."""
         rows = self.task.encode_pairs(questions, self.loaded.tokenizer)
+        examples = [Example("", {"text": own, "text2": other}) for own, other in questions]
         device = self.precision.device
         how: Any = {"batch_size": self.rows, "device": device, "overhead": OVERHEAD[device.type]}
         with torch.no_grad(), self.precision.autocast():
             found, _ = inference.run(
                 self.loaded.model, self.task, rows, runtime=self.runtime, **how
             )
-        return [float(score) for score in found["score"]]
+        scores = [{"score": float(score)} for score in found["score"]]
+        return name_unread(scores, Split(self.name, examples, rows), self.loaded.vocab)

@@ -13,7 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from plmctl.serve.errors import Refusal
 from plmctl.serve.streams import Watch
+from plmctl.tasks import inference
 
+# marks of a text: its end was cut, or the model knows few of its tokens
+TRUNCATED, UNKNOWN = MARKS = ("truncated", inference.UNKNOWN)
 STEP = 3  # powers of two between the sizes of requests: similar ones keep their order
 
 
@@ -65,11 +68,11 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class QueuedItem:
-    """A question, about how many tokens it has, and whether its text was cut."""
+    """A question, about how many tokens it has, and which `MARKS` its text has."""
 
     content: Any
     tokens: int
-    cut: bool = False
+    marks: Sequence[str] = ()
 
 
 @dataclass(eq=False)

@@ -40,12 +40,14 @@ async def rank_texts(
     served, _ = server.models.find(model, "rank texts", _score_pairs, _make_vectors)
     if (engine := served.pairs) is not None:
         asked = [(query, text) for text in texts]
-        scores, _ = await server.answer(request, engine, asked, engine.read)
+        found, _ = await server.answer(request, engine, asked, engine.read)
+        scores = [each["score"] for each in found]
         scores = scores if raw else [1 / (1 + math.exp(-score)) for score in scores]
     else:
         vectors = served.vectors
         assert vectors is not None
-        found, _ = await server.answer(request, vectors, [query, *texts], vectors.read)
-        scores = [float(found[0] @ vector) for vector in found[1:]]
-        request.state.cut = [number - 1 for number in request.state.cut if number]
+        made, _ = await server.answer(request, vectors, [query, *texts], vectors.read)
+        scores = [float(made[0] @ vector) for vector in made[1:]]
+        named = request.state.named.items()
+        request.state.named = {key: [n - 1 for n in own if n] for key, own in named}
     return sorted(enumerate(scores), key=lambda pair: (-pair[1], pair[0])), served.name

@@ -16,7 +16,7 @@ from plmctl.serve.errors import Refusal
 from plmctl.serve.labels import LabelEngine
 from plmctl.serve.metrics import Metrics
 from plmctl.serve.models import Models, Served
-from plmctl.serve.queue import BatchQueue, Engine, QueuedItem
+from plmctl.serve.queue import MARKS, BatchQueue, Engine, QueuedItem
 from plmctl.serve.streams import Watch
 
 SHORT = 4096  # characters
@@ -83,7 +83,8 @@ class Server:
         watch: Watch | None = None,
     ) -> tuple[list[Any], int]:
         """(the answers to what `read` makes of the items of a request, its tokens); `watch` gets
-        them while they grow. `request.state.cut` is set to the numbers of items that were cut.
+        them while they grow. `request.state.named` has, by header, the numbers of items that the
+        model has read in part.
 
         Raises:
             Refusal: A text cannot be read, the queue is full, or the client has left.
@@ -97,13 +98,16 @@ class Server:
             raise Refusal(422, list_problems(error)) from error
         finally:
             gone.cancel()
-        pairs = enumerate(zip(questions, answers, strict=True))
-        request.state.cut = [number for number, (own, found) in pairs if own.cut or _is_cut(found)]
+        pairs = [*enumerate(zip(questions, answers, strict=True))]
+        request.state.named = {
+            f"x-{mark}": [n for n, (own, found) in pairs if mark in own.marks or _has(found, mark)]
+            for mark in MARKS
+        }
         return answers, sum(question.tokens for question in questions)
 
 
-def _is_cut(answer: Any) -> bool:
-    return isinstance(answer, Mapping) and bool(answer.get("truncated"))
+def _has(answer: Any, mark: str) -> bool:
+    return isinstance(answer, Mapping) and bool(answer.get(mark))
 
 
 def _is_short(items: Sequence[Any]) -> bool:

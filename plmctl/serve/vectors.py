@@ -11,10 +11,11 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.runtime.base import Runtime
 from plmctl.serve.errors import Refusal
-from plmctl.serve.queue import QueuedItem
+from plmctl.serve.queue import TRUNCATED, UNKNOWN, QueuedItem
 from plmctl.tasks.batches import OVERHEAD
+from plmctl.text.unknown import MOST
 from plmctl.training.device.precision import Precision
-from plmctl.use.embedding_lines import EmbeddingLine, find_longest, lay_out_text
+from plmctl.use.embedding_lines import EmbeddingLine, find_longest, lay_out_text, measure_unknown
 from plmctl.use.sentence_vectors import SentencePooling, check_prompt, embed_lines
 
 Text = str | Sequence[int]  # or the numbers of its tokens
@@ -67,12 +68,14 @@ class VectorEngine:
     def _lay_out(self, text: Text, number: int, cut: bool, prompt: str) -> QueuedItem:
         if isinstance(text, str):
             line = lay_out_text(text, self.loaded, self.longest, prompt)
+            unread = line.blank or measure_unknown([line], self.loaded) > MOST
         else:
-            line = self._take_ids(text, number)
+            line, unread = self._take_ids(text, number), False
         if line.cut and not cut:
             what = f"the text has more tokens than the model reads, {self.longest}"
             raise DataError(what, file="input", line=number)
-        return QueuedItem(line, len(line.ids), line.cut)
+        marks = [mark for mark, holds in ((TRUNCATED, line.cut), (UNKNOWN, unread)) if holds]
+        return QueuedItem(line, len(line.ids), marks)
 
     def _take_ids(self, ids: Sequence[int], number: int) -> EmbeddingLine:
         size = self.loaded.source.vocab_size

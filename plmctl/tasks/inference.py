@@ -29,10 +29,11 @@ from plmctl.tasks.splits import count_common_bundles
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import hash_texts
 from plmctl.text.characters import Spelling
-from plmctl.text.unknown import KNOWING, count_unknown, refuse_unknown
+from plmctl.text.unknown import KNOWING, MOST, describe_unknown, find_unknown, refuse_unknown
 from plmctl.text.vocab import Vocab
 
 PIECE = 1024  # rows whose tokens are counted at once
+UNKNOWN = "unknown"  # the entry of a prediction for a text of which the model reads little
 FEW = 20  # different examples: fewer measure nothing in any case
 
 
@@ -274,28 +275,52 @@ def unknown(rows: Rows, vocab: Vocab) -> float:
         (seq.ids == vocab.unk).any() for seq in rows.seqs.values()
     ):
         return 0.0
-    unknown, ordinary = _count_unknown(rows, vocab)
+    unknown, ordinary = _count_unknown(rows, vocab).sum(0).tolist()
     return unknown / max(1, ordinary)
 
 
-def _count_unknown(rows: Rows, vocab: Vocab) -> tuple[int, int]:
-    if "characters" in rows.seqs:
-        return 0, 0
-    found = [
-        count_unknown(piece.ids[piece.real], vocab)
-        for seq in rows.seqs.values()
-        if not seq.view
-        for piece in _cut(seq)
+def name_unread(
+    predictions: Sequence[dict[str, Any]], split: Split, vocab: Vocab
+) -> list[dict[str, Any]]:
+    """The predictions; one for a text of which the model reads little has its share of unknown
+    tokens as `unknown`, 1 for an empty text.
+    """
+    shares = find_unread(split, vocab)
+    return [
+        {**own, UNKNOWN: shares[number]} if number in shares else own
+        for number, own in enumerate(predictions)
     ]
-    return sum(unknown for unknown, _ in found), sum(ordinary for _, ordinary in found)
 
 
-def _cut(seq: Seq) -> Iterator[Seq]:
-    """Yield pieces of its rows."""
+def find_unread(split: Split, vocab: Vocab) -> dict[int, float]:
+    """{number of an example: the share of its tokens that are unknown} where that is most of them;
+    1 for an example with an empty text.
+    """
+    counts = np.zeros((len(split.examples), 2), np.int64)
+    np.add.at(counts, split.rows.values["example"], _count_unknown(split.rows, vocab))
+    shares = counts[:, 0] / np.maximum(1, counts[:, 1])
+    shares[[has_empty_text(each) for each in split.examples]] = 1
+    return {
+        int(number): round(float(shares[number]), 4) for number in np.flatnonzero(shares > MOST)
+    }
+
+
+def _count_unknown(rows: Rows, vocab: Vocab) -> np.ndarray:
+    """[n, 2]: the unknown tokens of each row, and all that stand for text."""
+    counts = np.zeros((len(rows.key), 2), np.int64)
+    seqs = () if "characters" in rows.seqs else rows.seqs.values()
+    for start, piece in (found for seq in seqs if not seq.view for found in _cut(seq)):
+        marked = np.stack(find_unknown(piece.ids, vocab), -1) & piece.real[..., None]
+        counts[start : start + PIECE] += marked.sum(1)
+    return counts
+
+
+def _cut(seq: Seq) -> Iterator[tuple[int, Seq]]:
+    """Yield pieces of its rows, each with the number of its first row."""
     for start in range(0, len(seq.length), PIECE):
         part = slice(start, start + PIECE)
         tracks = {name: track[part] for name, track in seq.tracks.items()}
-        yield Seq(seq.ids[part], seq.length[part], tracks)
+        yield start, Seq(seq.ids[part], seq.length[part], tracks)
 
 
 class ReadPieces:
@@ -303,7 +328,7 @@ class ReadPieces:
 
     def __init__(self) -> None:
         self.cut: Counter[str] = Counter()
-        self.examples = self.empty = self.unknown = self.ordinary = 0
+        self.examples = self.empty = self.unknown = self.ordinary = self.unread = 0
         self.first_empty = self.first = ""
 
     def add(self, examples: Sequence[Example], rows: Rows, vocab: Vocab) -> None:
@@ -312,7 +337,9 @@ class ReadPieces:
         self.first = self.first or examples[0].place
         self.first_empty = self.first_empty or (empty[0] if empty else "")
         self.examples, self.empty = self.examples + len(examples), self.empty + len(empty)
-        unknown, ordinary = _count_unknown(rows, vocab)
+        unread = find_unread(Split("", [*examples], rows), vocab)
+        self.unread += len(unread) - len(empty)
+        unknown, ordinary = _count_unknown(rows, vocab).sum(0).tolist()
         self.unknown, self.ordinary = self.unknown + unknown, self.ordinary + ordinary
         self.cut.update(count_truncation(rows))
 
@@ -333,6 +360,12 @@ class ReadPieces:
         """A sentence on examples with an empty text, or ""."""
         counts = (self.empty, self.examples, self.first_empty)
         return spell_empty(*counts) if self.empty else ""
+
+    def describe_unknown(self) -> str:
+        """A sentence on unknown tokens, or ""."""
+        said = describe_unknown(self.unknown_share)
+        texts = f"{self.unread:,} of {counted(self.examples, 'text')}"
+        return f"{said}, and most of those of {texts}" if self.unread else said
 
     def refuse_unknown(self, name: str) -> None:
         """DataError where the tokenizer does not know most of the texts."""

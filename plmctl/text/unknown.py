@@ -31,22 +31,22 @@ def unknown_share(ids: Any, vocab: Vocab) -> float:
     """The share of unknown tokens among the tokens `ids` that stand for text; 0 if the vocabulary
     has no token only for unknown text.
     """
-    unknown, ordinary = count_unknown(ids, vocab)
-    return unknown / max(1, ordinary)
+    unknown, ordinary = find_unknown(ids, vocab)
+    return int(unknown.sum()) / max(1, int(ordinary.sum()))
 
 
-def count_unknown(ids: Any, vocab: Vocab) -> tuple[int, int]:
-    """(unknown tokens, all that stand for text) of the tokens `ids`; (0, 0) if the vocabulary has
-    no token only for unknown text.
+def find_unknown(ids: Any, vocab: Vocab) -> tuple[np.ndarray, np.ndarray]:
+    """(whether each of the tokens `ids` is unknown, whether it stands for text, which a space alone
+    does not); False for all if the vocabulary has no token only for unknown text.
     """
     ids = np.asarray(ids)
     if (unk := _find_id(vocab)) is None:
-        return 0, 0
-    unknown = int(np.count_nonzero(ids == unk))
+        none = np.zeros(ids.shape, bool)
+        return none, none
+    unknown = ids == unk
     # a transform may add tokens behind those of the tokenizer, which are special
-    ordinary = ids[ids < vocab.size]
-    known = int(np.count_nonzero(~vocab.special[ordinary] & (ordinary != unk)))
-    return unknown, unknown + known
+    own = np.minimum(ids, vocab.size - 1)
+    return unknown, unknown | ((ids < vocab.size) & ~vocab.blank[own])
 
 
 def _find_id(vocab: Vocab) -> int | None:

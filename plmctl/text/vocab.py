@@ -78,6 +78,13 @@ class Vocab:
         return self._ids.get(name)
 
     @cached_property
+    def blank(self) -> np.ndarray:
+        """[V] bool: special tokens, and spaces alone."""
+        if not self.texts:
+            return self.special
+        return self.special | np.array([not text.strip() for text in self.texts], bool)
+
+    @cached_property
     def _ids(self) -> dict[str, int]:
         return {token: number for number, token in enumerate(self.tokens)}
 

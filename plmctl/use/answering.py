@@ -18,7 +18,6 @@ from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import count_trained, describe_trained, read_trained
-from plmctl.text import unknown
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import (
     calibrate,
@@ -117,7 +116,8 @@ def answer_examples(
     scored = not new_texts or inference.is_answered(examples)
     said: dict[str, Any] = keep_said(remarks)
     said |= {"signatures": task.signatures} if task.signatures else {}
-    return AnsweredSplit(name, examples, predictions, metrics if scored else {}, said)
+    named = inference.name_unread(predictions, split, loaded.vocab)
+    return AnsweredSplit(name, examples, named, metrics if scored else {}, said)
 
 
 def warn_of_trained(home: Path, examples: Sequence[Example], *, single: bool = False) -> Told:
@@ -141,11 +141,10 @@ def warn_of_trained(home: Path, examples: Sequence[Example], *, single: bool = F
 
 def describe_read(read: inference.ReadPieces, task: Task) -> dict[str, Told]:
     """Remarks on the texts that were read, by topic; "" for a topic without one."""
-    share = read.unknown_share
     return {
         "empty": Told(read.describe_empty(), read.empty),
         "cut": Told(inference.spell_truncation(read.cut), read.cut["any"]),
-        "unknown": Told(unknown.describe_unknown(share), share),
+        "unknown": Told(read.describe_unknown(), read.unknown_share),
         "read": Told("; ".join(inference.describe_reading(task.splits.reader))),
         "passed over": Told(inference.describe_skipped(task.splits.reader)),
         "files": Told("; ".join(task.remarks)),

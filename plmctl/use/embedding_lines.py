@@ -121,14 +121,18 @@ def _remark_on_lines(
         read_as = "the special tokens alone, as sentence-transformers has them"
         vectors = f"read as {read_as}" if any(line.ids for line in blank) else "zeros"
         remark(f"{source}: {len(blank)} of {len(lines)} lines are blank; their vectors: {vectors}")
-    ids = [i for line in lines if not line.spelled for i in line.ids]
-    if ids and loaded.source.has_tokenizer:
-        share = unknown_share(ids, loaded.vocab)
-        refuse_unknown(share, file=source, fix=KNOWING)
-        if share:
-            remark(f"{source}: {describe_unknown(share)}")
+    share = measure_unknown(lines, loaded)
+    refuse_unknown(share, file=source, fix=KNOWING)
+    if share:
+        remark(f"{source}: {describe_unknown(share)}")
     if cut := sum(line.cut for line in lines):
         remark(f"{cut} of {len(lines)} lines are longer than {length} tokens and were cut")
+
+
+def measure_unknown(lines: Iterable[EmbeddingLine], loaded: Loaded) -> float:
+    """The share of unknown tokens of lines; 0 where the model reads their characters."""
+    ids = [i for line in lines if not line.spelled for i in line.ids]
+    return unknown_share(ids, loaded.vocab) if ids and loaded.source.has_tokenizer else 0.0
 
 
 def read_texts(file: Path, field: str = "text") -> list[str]:

@@ -23,6 +23,7 @@ from plmctl.storage.resumable import hash_file
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import join
+from plmctl.tasks.inference import Split
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.text.vocab import Vocab
@@ -127,7 +128,7 @@ class ModelLabeller:
         answers, _ = predict(self.loaded.model, self.task, split, **how)
         folder, digits = self.loaded.source.folder, self.precision.digits
         decided, said = decide(self.decision, folder, self.task, answers, digits)
-        return decided, split.rows, said
+        return inference.name_unread(decided, split, self.vocab), split.rows, said
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -195,14 +196,14 @@ class EnsembleLabeller:
         return self.members[0].runtime
 
     def answer(self, name: str, examples: list[Example]) -> tuple[Predictions, Rows, str]:
-        answers, rows = self._ask(name, examples)
+        answers, split = self._ask(name, examples)
         joined, said = self._join(answers)
-        return joined, rows, said
+        return inference.name_unread(joined, split, self.vocab), split.rows, said
 
     def score(
         self, name: str, examples: list[Example], seed: int
     ) -> tuple[Predictions, ScoreTable]:
-        answers, _ = self._ask(name, examples)
+        answers, split = self._ask(name, examples)
         joined, said = self._join(answers)
         pairs = zip(self.names, answers, strict=True)
         scores = {own: self.task.score(rows) for own, rows in pairs}
@@ -210,16 +211,17 @@ class EnsembleLabeller:
         scores[f"{how} of {len(self.members)}"] = self.task.score(joined)
         facts = keep_said({"decision": Told(said)})
         title = f"{self.task.name}: {name}"
-        return joined, ScoreTable(title, scores, facts, is_percent=self.task.is_percent)
+        table = ScoreTable(title, scores, facts, is_percent=self.task.is_percent)
+        return inference.name_unread(joined, split, self.vocab), table
 
-    def _ask(self, name: str, examples: list[Example]) -> tuple[list[Predictions], Rows]:
-        """(the answers of each member, the rows of the first)."""
+    def _ask(self, name: str, examples: list[Example]) -> tuple[list[Predictions], Split]:
+        """(the answers of each member, what the first has read)."""
         answers: list[Predictions] = []
-        splits: list[inference.Split] = []
+        splits: list[Split] = []
         for own in self.members:
             splits.append(inference.encode_piece(own.task, name, examples, own.loaded.tokenizer))
             answers.append(explain(own.loaded, own.task, splits[-1], **own.how))
-        return answers, splits[0].rows
+        return answers, splits[0]
 
     def _join(self, answers: Sequence[Predictions]) -> tuple[Predictions, str]:
         """(one answer for each example, the decision)."""

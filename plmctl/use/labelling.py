@@ -143,8 +143,8 @@ class _Labelling:
         names: dict[str, str] = {}
         for piece, rows in self._answer(chain([self.first], self.pieces)):
             if not names:
-                names = self.known.columns.name()
-                tell_renamed(names, self.first, self.texts)
+                tell_renamed(self.known.columns.name(), self.first, self.texts)
+            names = {**self.known.columns.name(), **names}  # one may come late
             taken = {*names.values()}
             for example, (own, _) in zip(piece, rows, strict=True):
                 if late := taken & own.keys():

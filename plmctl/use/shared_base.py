@@ -87,11 +87,12 @@ class SharedBase:
     ) -> dict[str, list[dict[str, Any]]]:
         """The predictions for the examples of each task."""
         splits = {name: self.encode(name, own) for name, own in examples.items() if own}
-        logits = self.ask(splits, batch_size=batch_size)
-        return {
-            name: self.learned[name].task.predict(logits[name], split.rows, split.examples)
-            for name, split in splits.items()
-        }
+        logits, found = self.ask(splits, batch_size=batch_size), {}
+        for name, split in splits.items():
+            own = self.learned[name]
+            answers = own.task.predict(logits[name], split.rows, split.examples)
+            found[name] = inference.name_unread(answers, split, own.source.tokenizer.vocab)
+        return found
 
     def encode(self, name: str, examples: Sequence[Example]) -> Split:
         """The rows of the examples of a task."""

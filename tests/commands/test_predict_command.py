@@ -385,7 +385,8 @@ class Piped:
 def test_a_stream_is_answered_line_by_line(run: Path) -> None:
     piped = Piped("predict", str(run), "input=-")
     for text in ("a fine film", "a dull film indeed", ""):
-        assert piped.ask(text)["text"] == text
+        answer = piped.ask(text)
+        assert (answer["text"], answer.get("unknown")) == (text, None if text else 1)
     piped.write.write("a fine plot\na du")  # the rest of the line comes later
     piped.write.flush()
     assert json.loads(piped.read.readline())["text"] == "a fine plot"

@@ -46,10 +46,11 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture(scope="module")
 def ways(models: Models) -> Any:
-    """A client of the whole application, and one of FastAPI behind it."""
+    """A client of the whole application, and one where FastAPI answers right requests, too."""
     apps = [make_app(Server(models, Limits()), token=None) for _ in range(2)]
+    apps[1].direct = {}
     how: Any = {"raise_server_exceptions": False}
-    with TestClient(apps[0], **how) as direct, TestClient(apps[1].app, **how) as whole:
+    with TestClient(apps[0], **how) as direct, TestClient(apps[1], **how) as whole:
         yield direct, whole
 
 

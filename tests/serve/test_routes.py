@@ -202,6 +202,23 @@ def test_cut_texts_and_lengths_are_named(client: TestClient) -> None:
     assert own["max_model_len"] == listed[own["id"]]["max_model_len"] >= own["max_length"] > 0
 
 
+def test_texts_that_say_nothing_to_the_model_are_named(client: TestClient) -> None:
+    texts = ["a fine film", "  "]
+    for path, body in (
+        ("/predict", {"inputs": texts, "model": "films"}),
+        ("/embed", {"inputs": texts}),
+        ("/v1/embeddings", {"input": texts}),
+        ("/classify", {"input": texts, "model": "films"}),
+        ("/rerank", {"query": "film", "texts": texts}),
+    ):
+        assert client.post(path, json=body).headers["x-unknown"] == "1", path
+    assert "x-unknown" not in client.post("/predict", json={"inputs": texts[:1]}).headers
+    pair = {"inputs": [["a", "a film"], ["a", ""]], "model": "numbers"}
+    reply = client.post("/predict", json=pair)
+    assert reply.headers["x-unknown"] == "1"
+    assert [each.get("unknown") for each in reply.json()] == [None, 1]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [

@@ -15,9 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.core.batch import Rows, Seq
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.data.words import warn_of_missing_words
+from plmctl.tasks.inference import Split, find_unread, name_unread
+from plmctl.tasks.record import Example
 from plmctl.text.tokenizer import KINDS, Tokenizer
 from plmctl.text.unknown import (
     describe_spelled,
@@ -39,6 +42,7 @@ SMALL = [
     "train.batch_size=2",
     "eval.rows=2",
 ]
+SIZES = {"unigram": 30, "bpe": 40, "char": 40, "wordpiece": 60}
 TokensOf = Callable[..., Path]
 
 
@@ -87,6 +91,29 @@ def test_a_script_that_a_tokenizer_spells_by_bytes_or_letters() -> None:
     assert find_spelled(tokenizer.encode("cat heat ache teach"), tokenizer.vocab) > 0.9
     line = "95% of the tokens are unknown, bytes or single letters"
     assert describe_spelled(0.954).startswith(line)
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_a_text_in_another_script_is_unknown_whatever_spaces_it_has(kind: str) -> None:
+    english = ["the card has not arrived", "a top-up by bank was declined", "lost or stolen"] * 9
+    words = Tokenizer.train(english, kind=kind, vocab_size=SIZES[kind])
+    rows = {"卡丢了": 1, "Моя карта не пришла": 1, "the card": 0, "card 卡丢了 card": None}
+    shares = {text: unknown_share(words.encode(text), words.vocab) for text in rows}
+    for text, share in rows.items():
+        assert shares[text] == share if share is not None else 0 < shares[text] < 1
+    examples = [Example(str(n), {"text": text}) for n, text in enumerate(["the card", " ", *rows])]
+    ids = [words.encode(each.texts[0]) for each in examples]
+    length = np.array([len(row) for row in ids])
+    table = np.full((len(ids), length.max()), words.vocab.pad)
+    for n, row in enumerate(ids):
+        table[n, : len(row)] = row
+    number = np.arange(len(ids))
+    read = Split(
+        "new", examples, Rows(number, {"text": Seq(table, length)}, values={"example": number})
+    )
+    assert find_unread(read, words.vocab) == {1: 1, 2: 1, 3: 1}
+    named = name_unread([{"guess": "a"}] * len(ids), read, words.vocab)
+    assert [each.get("unknown") for each in named] == [None, 1, 1, 1, None, None]
 
 
 def test_what_is_said_and_where_it_ends() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from dataclasses import replace
@@ -177,10 +178,17 @@ def test_a_table_says_which_checkpoint_answers_a_row(folder: Path, tmp_path: Pat
     alone = tmp_path / "alone.jsonl"
     run_plmctl("eval", f"checkpoint={folder}/lora", f"input={table}", f"out={alone}")
     wanted = [json.loads(line) for line in alone.read_text().splitlines()]
+    assert not any("unknown" in row for row in found)
     for place in (0, 3):
         assert found[place]["probabilities"] == pytest.approx(
             wanted[place]["probabilities"], abs=2e-6
         )
+    rows = [["lora", "卡丢了 Моя карта"], ["lora", "a fine film"]]
+    table.write_text("\n".join("\t".join(row) for row in [["of", "text"], *rows, *rows[1:]]))
+    out = tmp_path / "some.csv"
+    run_plmctl("eval", f"checkpoint={folder}/lora", f"input={table}", f"out={out}")
+    cells = [row["unknown"] for row in csv.DictReader(out.open())]
+    assert cells == ["1.0", "", ""]
     table.write_text("of\ttext\ttext2\nlra\ta film\t")
     more = "overwrite=true"
     said = run_plmctl("eval", *words, more, code=3)
