@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, asdict, dataclass
+from string import digits
 from typing import Any, ClassVar
 
 from plmctl.core.errors import ConfigError, DataError
@@ -121,7 +122,9 @@ class Recipe:
 
 
 def choose_characters(counts: Counter[str], coverage: float) -> list[str]:
-    """The most frequent characters that make up `coverage` of the text, by frequency."""
+    """The most frequent characters that make up `coverage` of the text, and all of ASCII that
+    `list_required` names, by frequency.
+    """
     characters = Counter[str]()
     for word, count in counts.items():
         for character in word:
@@ -129,12 +132,20 @@ def choose_characters(counts: Counter[str], coverage: float) -> list[str]:
     if not characters:
         raise no_text_error()
     needed, covered, chosen = coverage * characters.total(), 0, []
+    characters.update(dict.fromkeys(required := list_required(characters), 0))
     for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
-        if covered >= needed:
-            break
-        chosen.append(character)
+        if covered < needed or character in required:
+            chosen.append(character)
         covered += count
     return chosen
+
+
+def list_required(characters: Iterable[str]) -> set[str]:
+    """The printable characters of ASCII in a text, and all digits where it has one: one number must
+    not read as another.
+    """
+    found = {character for character in characters if "!" <= character <= "~"}
+    return found if found.isdisjoint(digits) else found | {*digits}
 
 
 def no_text_error() -> DataError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -21,7 +22,7 @@ from plmctl.core.foreign import run_in_thread
 from plmctl.core.parts import part_of
 from plmctl.text import roles, segmented
 from plmctl.text.backend import Backend
-from plmctl.text.recipe import Recipe, choose_characters, no_text_error
+from plmctl.text.recipe import Recipe, choose_characters, list_required, no_text_error
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
 from plmctl.text.segmented import SegmentedBackend, space_words
@@ -49,14 +50,16 @@ class _Pieces(Recipe):
                 f"xlnet, or null{nearest(str(self.specials), ['xlnet'])}",
             )
         special, model = self.special(families[self.specials]), io.BytesIO()
+        lines = list(_nonempty(texts))
         try:
             run_in_thread(
                 sentencepiece.SentencePieceTrainer.train,
-                sentence_iterator=_nonempty(texts),
+                sentence_iterator=iter(lines),
                 model_writer=model,
                 model_type=self.kind,
                 vocab_size=self.vocab_size,
                 character_coverage=self.character_coverage,
+                required_chars="".join(sorted(list_required(self._list_read(lines)))),
                 byte_fallback=self.byte_fallback,
                 normalization_rule_name="nmt_nfkc_cf" if self.lowercase else "nmt_nfkc",
                 pad_id=0,
@@ -76,6 +79,11 @@ class _Pieces(Recipe):
             raise self._explain(str(error)) from error
         remember(model.getvalue())
         return SentencePiece(model.getvalue(), special), special
+
+    def _list_read(self, lines: Iterable[str]) -> set[str]:
+        """The different characters of lines, as the model reads them."""
+        each = (unicodedata.normalize("NFKC", own) for own in set[str]().union(*lines))
+        return set[str]().union(*(own.casefold() if self.lowercase else own for own in each))
 
     def _explain(self, message: str) -> ConfigError:
         if match := re.search(r"value <= (\d+)", message):
@@ -149,6 +157,7 @@ class WordPiece(Recipe):
         alphabet, known = choose_characters(words, self.character_coverage), special.tokens
         # characters inside words; Chinese ones only where words are segmented
         inner = {character for word in words for character in word[1:]}
+        inner |= list_required(inner)
         # Both forms of every character come first and in order; the trainer would number them at
         # random.
         known += [*alphabet, *(f"##{character}" for character in alphabet if character in inner)]

@@ -286,6 +286,20 @@ def test_damaged_folders(made: dict[str, Tokenizer], tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "size"), [("unigram", 42), ("bpe", 64), ("wordpiece", 64), ("char", 64)]
+)
+def test_no_coverage_takes_a_digit_or_a_mark_of_ascii(kind: str, size: int) -> None:
+    lines = ["the card was declined and the payment came back"] * 200
+    lines += ["charged 4 times: £3", "Ｘ５", "a17"]
+    words = Tokenizer.train(lines, kind=kind, vocab_size=size, character_coverage=0.99)
+    unknown = words.vocab.unk
+    for text in ("charged 4 times:", "charged 9 times", "a 806", "a17", "a68"):
+        assert unknown not in words.encode(text), text
+    assert words.encode("charged 4 times") != words.encode("charged 9 times")
+    assert unknown in words.encode("£")
+
+
 def test_a_text_of_a_letter_has_no_vocabulary() -> None:
     with pytest.raises(TooLittleText, match="at most 6 tokens\n  fix: # give more text"):
         Tokenizer.learn_most(lambda: ["x"], WordPiece(vocab_size=100), print)
