@@ -177,7 +177,8 @@ def to_hf(
             folder,
             model_max_length=length,
             framed=bool(task),
-            segments=any(".segment" in name for name in source.tensors),
+            # RoBERTa has one segment, which is that of all tokens
+            segments=any(".segment" in key and len(own) > 1 for key, own in source.tensors.items()),
             single=template,
             languages=languages,
         )

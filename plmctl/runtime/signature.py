@@ -19,11 +19,8 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
 from plmctl.runtime.fields import flatten
 
-PUBLISHED = {
-    "text.ids": "input_ids",
-    "text.length": "attention_mask",
-    "text.tracks.segment": "token_type_ids",
-}
+SEGMENT = "text.tracks.segment"
+PUBLISHED = {"text.ids": "input_ids", "text.length": "attention_mask", SEGMENT: "token_type_ids"}
 LOGITS = "logits"  # the published name of a single output
 ANCHORS: Mapping[str, Callable[[Tensor], Tensor]] = {  # positions, of the lengths [n] of rows
     "first": torch.zeros_like,

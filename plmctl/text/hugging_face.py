@@ -22,9 +22,9 @@ from plmctl.text.added import AGAIN, Details, read_added_tokens
 from plmctl.text.backend import Backend
 from plmctl.text.fairseq_words import HOME, IDS, MERGES, WORDS, renumber
 from plmctl.text.languages import name_languages
-from plmctl.text.published_class import name_class
+from plmctl.text.published_class import ANY, name_class
 from plmctl.text.roles import NAMES, SEGMENTS, Roles, order_appended, sort_numbered
-from plmctl.text.rust import Rust, blame_tokenizer, finish
+from plmctl.text.rust import SEGMENTED, Rust, blame_tokenizer, finish
 from plmctl.text.sentence_piece import GIVEN, SentencePiece, convert_to_rust
 from plmctl.text.shifted import find_shift
 from plmctl.text.stripped import find_family
@@ -173,15 +173,15 @@ def write(
     Args:
         framed: put special tokens around a text even where the family leaves that to its users
             (GPT-2).
-        segments: Whether the model tells the texts of a pair apart. Others do not expect
-            token_type_ids: XLM and GPT-2 add vectors of tokens for them.
+        segments: Whether the model tells the texts of a pair apart, whatever its tokens are.
+            Others do not expect token_type_ids: XLM and GPT-2 add vectors of tokens for them.
     """
     admit(folder).mkdir(parents=True, exist_ok=True)
     exported = backend if isinstance(backend, Rust) else _twin(backend, special)
-    if framed:
-        exported = Rust(
-            finish(tokenizers.Tokenizer.from_str(exported.tokenizer.to_str()), special, framed=True)
-        )
+    numbered = segments and special.sep not in SEGMENTED  # by no class of its family
+    if framed or numbered:
+        copy = tokenizers.Tokenizer.from_str(exported.tokenizer.to_str())
+        exported = Rust(finish(copy, special, framed=framed, segments=segments or None))
     write_bytes(folder / "tokenizer.json", exported.files()["tokenizer.json"])
     model = exported.spec["model"]
     if kind == "wordpiece":
@@ -195,11 +195,12 @@ def write(
     }
     if special.further:
         names["additional_special_tokens"] = list(special.further)
-    typed = ["token_type_ids"] if segments and special.sep == "[SEP]" else []
+    typed = ["token_type_ids"] if segments else []
     config: dict[str, Any] = {
+        "tokenizer_class": ANY,
         "model_max_length": model_max_length,
         **names,
-        **name_class(exported.spec, special, exported.tokens),
+        **({} if numbered else name_class(exported.spec, special, exported.tokens)),
         "model_input_names": ["input_ids", *typed, "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }

@@ -197,11 +197,16 @@ SEGMENTED = ("[SEP]", "<sep>")  # the spellings of `sep` in families that number
 
 
 def finish(
-    tokenizer: tokenizers.Tokenizer, special: Roles, *, framed: bool = False
+    tokenizer: tokenizers.Tokenizer,
+    special: Roles,
+    *,
+    framed: bool = False,
+    segments: bool | None = None,
 ) -> tokenizers.Tokenizer:
-    """Register the special tokens, and the template around one and two segments (of encoders, or if
-    `framed`).
+    """Register the special tokens, and the template around one and two texts (of encoders, or if
+    `framed`). Its segments have numbers where `segments` says so; None: as in the family.
     """
+    numbered = special.sep in SEGMENTED if segments is None else segments
     tokenizer.add_special_tokens(
         [
             AddedToken(token, special=True, normalized=False, lstrip=token == "<mask>")
@@ -211,7 +216,7 @@ def finish(
     if special.cls or framed:
         ids = [(token, tokenizer.token_to_id(token)) for token in special.tokens]
         around = [
-            " ".join(_add_segment(special, order, index) for index in range(len(order)))
+            " ".join(_add_segment(special, order, n, numbered) for n in range(len(order)))
             for order in (special.single, special.pair)
         ]
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -220,14 +225,14 @@ def finish(
     return tokenizer
 
 
-def _add_segment(special: Roles, order: tuple[str, ...], index: int) -> str:
+def _add_segment(special: Roles, order: tuple[str, ...], index: int, numbered: bool) -> str:
     """A role of a template with its segment: 1 from B on (BERT), and always 0 for RoBERTa, which
-    has no segments.
+    has no segments (not `numbered`).
 
     XLNet's last token is a segment of its own.
     """
     role, before = order[index], order[: index + 1]
-    number = int(special.sep in SEGMENTED and "B" in before)
+    number = int(numbered and "B" in before)
     if role in "AB":
         return f"${role}:{number}"
     return f"{special.spell(role)}:{2 if role == 'cls' and 'A' in before else number}"

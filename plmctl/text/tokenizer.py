@@ -307,7 +307,7 @@ class Tokenizer:
         *,
         model_max_length: int,
         framed: bool = False,
-        segments: bool = True,
+        segments: bool = False,
         single: Sequence[str] | None = None,
         languages: tuple[str | None, str | None] = (None, None),
     ) -> None:

@@ -41,7 +41,7 @@ from plmctl.core.terminal import WARN, counted, remark
 from plmctl.runtime.base import Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.runtime.graph import TOLERANCE, TensorGraph, check, export
-from plmctl.runtime.signature import name_published
+from plmctl.runtime.signature import PUBLISHED, SEGMENT, name_published
 from plmctl.runtime.stored import LIBRARIES
 from plmctl.runtime.whole_numbers import round_model
 from plmctl.storage.atomic import name_finished, open_folder, write_json, write_text
@@ -62,6 +62,7 @@ TORCH = "runtime=torch"  # the fix of a runtime, and the end of its message
 # the origin of the ranges of inputs: as libraries find them, or of training
 RANGES = {"onnx": "of each batch (dynamic)", "openvino": "of usual rows (static)"}
 TRAINED = "of training (stabiliser=[quantised])"
+SEGMENTS = {SEGMENT, PUBLISHED[SEGMENT]}  # the names of an input with the segments of tokens
 ONE_FILE = "--data dev.tsv, a labelled file in the layout of the task"
 DIGITS = 6  # significant ones, for scores in model.json
 
@@ -164,7 +165,8 @@ def _deploy(
         if decision is not None and left is not None:
             facts["decided"] = [*describe_export(decision, left)]
         write_text(partial / CONFIG, to_yaml(loaded.config))
-        write_tokenizer(loaded, task, partial)
+        segments = not SEGMENTS.isdisjoint(graph.signature.inputs)
+        write_tokenizer(loaded, task, partial, segments=segments)
         write_json(partial / CARD, card | facts)
     remark_scores(task, split, target, before, after, plain)
 
@@ -414,8 +416,12 @@ def describe_machine(to: str, folder: Path, *, int8: bool) -> dict[str, Any]:
     return facts
 
 
-def write_tokenizer(loaded: Loaded, task: Task, folder: Path, *, framed: bool = True) -> None:
-    """The tokenizer for plmctl, and for other tools in Hugging Face's layout."""
+def write_tokenizer(
+    loaded: Loaded, task: Task, folder: Path, *, framed: bool = True, segments: bool
+) -> None:
+    """The tokenizer for plmctl, and for other tools in Hugging Face's layout, which gives the
+    segments that a graph reads.
+    """
     loaded.tokenizer.save(folder / "tokenizer")
     template = (loaded.config.get("format") or {}).get("source_template")
     try:
@@ -423,7 +429,7 @@ def write_tokenizer(loaded: Loaded, task: Task, folder: Path, *, framed: bool = 
             folder,
             model_max_length=task.max_length,
             framed=framed,
-            segments=any(".segment" in name for name, _ in loaded.model.named_parameters()),
+            segments=segments,
             single=template,
         )
     except UsageError as error:

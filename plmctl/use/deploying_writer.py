@@ -100,7 +100,8 @@ def deploy_writer(
             card |= _describe(loaded, task) | scores
             card |= describe_machine(to, partial, int8=False)
             write_text(partial / CONFIG, to_yaml(loaded.config))
-            write_tokenizer(loaded, task, partial, framed=loaded.model.backbone.writes == "target")
+            framed = loaded.model.backbone.writes == "target"
+            write_tokenizer(loaded, task, partial, framed=framed, segments=False)
             write_json(partial / CARD, card)
         remark_scores(task, split, target, before, after, plain)
         _advise_search(to, own, target, loaded)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from plmctl.core.errors import DataError
+from plmctl.tasks.layouts.encode import lay_out, pad
 from plmctl.text.tokenizer import Tokenizer
 from tests.text.test_tokenizer import KINDS, ODD, TEXTS
 
@@ -44,7 +45,8 @@ def test_auto_tokenizer_gives_the_same_ids(exported: tuple[Tokenizer, Path]) -> 
 
 
 @pytest.mark.parity
-def test_templates(exported: tuple[Tokenizer, Path]) -> None:
+def test_templates(exported: tuple[Tokenizer, Path], tmp_path: Path) -> None:
+    """A model with segments needs them of any tokenizer, also of RoBERTa's."""
     tokenizer, folder = exported
     vocab = tokenizer.vocab
     if vocab.cls is None:
@@ -55,13 +57,13 @@ def test_templates(exported: tuple[Tokenizer, Path]) -> None:
         assert published(*texts).input_ids == [
             i for role in order for i in (parts[role] if role in parts else [vocab.id(role)])
         ]
-    segments = published("one", "two words").get("token_type_ids")
-    first = len(parts["A"]) + 2
-    assert segments == (
-        [0] * first + [1] * (len(parts["B"]) + 1)
-        if vocab.sep == 3 and vocab.single[0] == "cls"
-        else None
-    )
+    row = lay_out(parts["A"], parts["B"], vocab, max_length=64, pooling="first")
+    segments = pad([row], vocab, example=[0]).seqs["text"].tracks["segment"][0]
+    assert [*published("one", "two words")] == ["input_ids", "attention_mask"]
+    tokenizer.export_hf(tmp_path, model_max_length=128, framed=True, segments=True)
+    apart = transformers.AutoTokenizer.from_pretrained(tmp_path)("one", "two words")
+    assert apart["token_type_ids"] == segments.tolist()
+    assert apart["input_ids"] == published("one", "two words")["input_ids"]
 
 
 @pytest.mark.sampled(3)
