@@ -63,7 +63,8 @@ class Clean(TaskUser, Command):
         gone = {reason: [line for line, _ in rows] for reason, rows in table.dropped.items()}
         sizes = {name: len(own) for name, own in parts.items()}
         found = {"out": self.out, "kept": len(table.kept), "dropped": gone, "parts": sizes}
-        return self.report(found, self._describe(task, table, parts))
+        trimmed = [line for line, _ in table.trimmed]
+        return self.report({**found, "trimmed": trimmed}, self._describe(task, table, parts))
 
     def _write(self, table: CleanTable, parts: dict[str, list[Example]], out: str) -> None:
         from plmctl.storage.atomic import open_atomic, refuse_existing

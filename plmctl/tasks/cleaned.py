@@ -60,6 +60,7 @@ class CleanTable:
         kept: The examples that stay, in the order of the table.
         dropped: {reason: (line, the row in words) of each row that goes}.
         why: The lines that were passed over, with the reason.
+        trimmed: (line, label) of each row whose label is written without the spaces around it.
         start: The text before the first row of an example: its mark and the names of the columns.
         rows: {file:line: the row as it stands there}.
     """
@@ -68,6 +69,7 @@ class CleanTable:
     kept: Sequence[Example]
     dropped: Mapping[str, Sequence[tuple[int, str]]]
     why: str
+    trimmed: Sequence[tuple[int, str]]
     start: str
     rows: Mapping[str, str]
 
@@ -81,9 +83,13 @@ class CleanTable:
         left = len(self.kept)
         lines = [f"{self.file}: {counted(left + gone, 'row')}, of which {left:,} stay"]
         for reason, rows in self.dropped.items():
-            lines.append(f"  {reason}: {len(rows):,}")
+            lines.append(f"  {reason}: {counted(len(rows), 'row')}")
             shown = [f"line {line}: {said}" for line, said in rows[:SHOWN]]
             lines += [f"    {each}" for each in ([self.why] if reason == PASSED else shown)]
+        if self.trimmed:
+            written = counted(len(self.trimmed), "row")
+            lines.append(f"  labels with spaces around, written without: {written}")
+            lines += [f"    line {line}: {label!r}" for line, label in self.trimmed[:SHOWN]]
         return lines
 
 
@@ -102,7 +108,7 @@ def clean_table(task: Task, *, keep_disputed: bool = False) -> CleanTable:
     reader.lenient = True  # broken rows are passed over, and counted
     task.splits = task.splits.whole()
     examples = task.read("train")
-    start, rows = _divide(file, examples, reader, task.columns.get("label"))
+    start, rows, trimmed = _divide(file, examples, reader, task.columns.get("label"))
     known = {example.place for example in examples}
     passed = [place for place in rows if place not in known]
     if len(passed) != reader.skipped.get(str(file), 0) or len(known) < len(examples):
@@ -110,7 +116,9 @@ def clean_table(task: Task, *, keep_disputed: bool = False) -> CleanTable:
     kept, dropped = choose_rows(examples, keep_disputed=keep_disputed)
     broken = {PASSED: [(_line(place), rows[place].strip()) for place in passed]} if passed else {}
     why = reader.why.get(str(file), "")
-    return CleanTable(file, kept, {**broken, **dropped}, why, start, rows)
+    lines = {_line(each.place) for each in kept}
+    trimmed = [own for own in trimmed if own[0] in lines]
+    return CleanTable(file, kept, {**broken, **dropped}, why, trimmed, start, rows)
 
 
 def can_clean(task: Task) -> bool:
@@ -189,9 +197,9 @@ def _find_table(task: Task) -> Path:
 
 def _divide(
     file: Path, examples: Sequence[Example], reader: Any, label: Any
-) -> tuple[str, dict[str, str]]:
-    """(the text before the first row, {file:line: the row}), with labels as `merged_by` has them;
-    DataError for an open quote, which may hide rows.
+) -> tuple[str, dict[str, str], list[tuple[int, str]]]:
+    """(the text before the first row, {file:line: the row}, `trimmed`), with labels as `merged_by`
+    has them, without spaces around; DataError for an open quote, which may hide rows.
     """
     with open_unpacked(file) as stream:
         raw = stream.read()
@@ -207,36 +215,46 @@ def _divide(
         _, names = found.pop(0)
         before += texts.pop(0)
         place = names.index(label) if label in names else label
-    if merged := getattr(reader, "merged", None):
-        sign = sign_of(file) if kind_of(file) == CSV else TAB
-        spell = partial(_merge_cells, sign=sign) if kind_of(file) not in JSON else _merge_object
-        rows = zip(texts, found, strict=True)
-        texts = [spell(text, values, place, merged.table) for text, (_, values) in rows]
-    places = (f"{file}:{number}" for number, _ in found)
-    return before, dict(zip(places, texts, strict=True))
+    merged = getattr(reader, "merged", None)
+    sign = sign_of(file) if kind_of(file) == CSV else TAB
+    spell = partial(_name_cells, sign=sign) if kind_of(file) not in JSON else _name_object
+    rows, trimmed = dict[str, str](), list[tuple[int, str]]()
+    for text, (number, values) in zip(texts, found, strict=True):
+        old, named = spell(text, values, place, merged.table if merged else {})
+        trimmed += [(number, old)] if old != old.strip() else []
+        rows[f"{file}:{number}"] = named
+    return before, rows, trimmed
 
 
-def _merge_object(row: str, values: dict[str, Any], field: Any, table: Mapping[str, str]) -> str:
-    """A JSON object with its label as the table has it."""
+def _name_object(
+    row: str, values: dict[str, Any], field: Any, table: Mapping[str, str]
+) -> tuple[str, str]:
+    """(the label of a JSON object where it is a text, the object with it as the table has it)."""
     field = field if field in values else "label"
-    old = spell_label(values.get(field))
+    label = values.get(field)
+    old, bare = (label if isinstance(label, str) else ""), spell_label(label)
     end = row[len(row.rstrip("\r\n")) :]
-    return spell_json({**values, field: table[old]}) + end if old in table else row
+    if bare not in table and old == old.strip():
+        return old, row
+    return old, spell_json({**values, field: table.get(bare, bare)}) + end
 
 
-def _merge_cells(
+def _name_cells(
     row: str, values: Sequence[str], place: int, table: Mapping[str, str], *, sign: str
-) -> str:
-    """A row of cells with its label as the table has it; the others stay as they are."""
+) -> tuple[str, str]:
+    """(the label of a row of cells, the row with it as the table has it); other cells stay as they
+    are.
+    """
     bare = row.rstrip("\r\n")
     cells = bare.split(sign)
     quoted = sign != TAB or len(cells) != len(values)
     cells = next(csv.reader([bare], delimiter=sign)) if quoted else cells
-    old = values[place].strip() if place < len(values) else ""
-    if old not in table:
-        return row
-    cells[place] = table[old]
-    return (spell_row(cells, sign) if quoted else sign.join(cells)) + row[len(bare) :]
+    old = values[place] if place in range(-len(values), len(values)) else ""
+    new = table.get(old.strip(), old.strip())
+    if old == new:
+        return old, row
+    cells[place] = new
+    return old, (spell_row(cells, sign) if quoted else sign.join(cells)) + row[len(bare) :]
 
 
 def _line(place: str) -> int:

@@ -541,7 +541,11 @@ def test_each_verdict_on_labels(name: str, finding: str, verdict: str) -> None:
     assert found[finding].verdict == verdict, found[finding]
     assert found[finding].advice
     if name == "contradiction":
-        assert found[finding].numbers == {"count": 2, "places": [["x.tsv:1", "x.tsv:777"]]}
+        assert found[finding].numbers == {
+            "count": 2,
+            "texts": 1,
+            "places": [["x.tsv:1", "x.tsv:777"]],
+        }
         empty = [Labelled({"text": " "}, label, "x.tsv:9") for label in "01"]
         own = of(labels.check("x", {"train": [*empty, *spoilt(name)["train"]]}))[finding]
         assert own.found.endswith(": x.tsv:1 and x.tsv:777")  # no empty text is the example

@@ -14,8 +14,9 @@ from plmctl.config.command import perform
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.classification import Classification
-from plmctl.tasks.cleaned import clean_table
+from plmctl.tasks.cleaned import choose_rows, clean_table
 from plmctl.tasks.readers.tables import Table
+from plmctl.tasks.record import Example
 
 COLUMNS = {"text": "Text", "label": "Art", "bundle": "Kunde"}
 ROWS = [
@@ -80,6 +81,40 @@ def test_labels_of_a_table_are_merged_and_nothing_else_changes(tmp_path: Path) -
     table = clean_table(open_task(file, columns=columns, merged_by=str(merged)))
     first, second = table.spell(table.kept).split("\r\n")[:2]
     assert (json.loads(first), second) == ({**objects[0], "Art": "Versand"}, lines[1])
+
+
+def test_a_number_and_its_negative_are_no_copies() -> None:
+    rows = [Example("", {"text": "a"}, label, f"t:{n}") for n, label in enumerate([-1.0, 1.0, "x"])]
+    assert [*choose_rows(rows)[1]] == ["contradictory labels"]
+    assert choose_rows(rows, keep_disputed=True) == (rows, {})
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_labels_lose_the_spaces_around_them(tmp_path: Path, kind: str) -> None:
+    rows = [
+        ("one, two", "top-up"),
+        (" three", "cards "),
+        ("four", "\u3000cards"),
+        ("five", "cards"),
+    ]
+    spell = {
+        "csv": lambda text, label: f'"{text}",{label}',
+        "tsv": lambda text, label: f"{text}\t{label}",
+        "jsonl": lambda text, label: json.dumps({"text": text, "label": label}),
+    }[kind]
+    head = [] if kind == "jsonl" else [spell("text", "label").replace('"', "")]
+    file = write(tmp_path / f"t.{kind}", [*head, *(spell(*row) for row in rows)])
+    table = clean_table(open_task(file, columns={"text": "text", "label": "label"}))
+    lines = table.spell(table.kept).split("\r\n")[len(head) : -1]
+    for line, (_, label) in zip(lines, rows, strict=True):
+        assert line.strip('"}').endswith(label.strip())
+    assert (lines[0], lines[3]) == (spell(*rows[0]), spell(*rows[3])), "others are as they were"
+    assert [label for _, label in table.trimmed] == ["cards ", "\u3000cards"]
+    said = table.describe()
+    assert "  labels with spaces around, written without: 2 rows" in said
+    assert f"    line {len(head) + 2}: 'cards '" in said
+    again = write(tmp_path / f"again.{kind}", [*head, *lines])
+    assert not clean_table(open_task(again, columns={"text": "text", "label": "label"})).trimmed
 
 
 def test_an_open_quote_is_refused(tmp_path: Path) -> None:

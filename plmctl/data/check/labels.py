@@ -317,7 +317,7 @@ def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
     repeated = len(train) - len(groups)
     disputed = [group for group in groups if is_disputed(group)]
     disputed.sort(key=lambda group: not all(find_key(group[0])))  # empty texts say less
-    examples = sum(map(len, disputed))
+    examples, texts = sum(map(len, disputed)), counted(len(disputed), "text")
     shown = f": {_place(disputed[0][0])} and {_place(disputed[0][1])}" if disputed else ""
     empty = [example for key, example in zip(train, splits["train"], strict=True) if not all(key)]
     return [
@@ -333,13 +333,15 @@ def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
         ),
         judge(
             "contradictory labels",
-            f"{examples:,} examples of train have a copy with another label{shown}",
+            f"{examples:,} rows of train ({texts}) have a copy whose label differs by more than its"
+            f" spelling{shown}",
             examples / len(train),
             look=0,
             bad=0.02,
             advice="Nothing can fit these: correct them or drop them.",
             numbers={
                 "count": examples,
+                "texts": len(disputed),
                 "places": [[example.place for example in group] for group in disputed[:20]],
             },
         ),

@@ -46,7 +46,7 @@ def group_alike(labels: Iterable[str]) -> list[list[str]]:
     """
     alike = defaultdict[str, list[str]](list)
     for label in labels:
-        alike[label if _is_number(label) else fold_name(label)].append(label)
+        alike[fold_name(label)].append(label)
     return [group for group in alike.values() if len(group) > 1]
 
 
@@ -64,14 +64,6 @@ def describe_names(labels: Mapping[str, int]) -> list[str]:
     if absent:
         lines.append(f"the label {', '.join(absent)} may stand for one that is missing")
     return lines
-
-
-def _is_number(label: str) -> bool:
-    try:
-        float(label)
-    except ValueError:
-        return False
-    return True
 
 
 class LabelKinds:

@@ -18,7 +18,7 @@ from plmctl.config.compose import compose
 from plmctl.core.errors import DataError, PlmctlError
 from plmctl.tasks.check import check_task
 from plmctl.tasks.readers.label_lists import count_places, is_list, read_list
-from plmctl.tasks.readers.label_text import describe_names
+from plmctl.tasks.readers.label_text import describe_names, group_alike
 from tests.command import plmctl
 
 NAMES = ["toxic", "very bad", "insult"]
@@ -177,6 +177,10 @@ def test_spellings_of_one_label_are_told_as_that(tmp_path: Path) -> None:
     assert describe_names({"Very Bad": 3, "very_bad": 2, "x": 1}) == [
         "the labels 'Very Bad' (3) and 'very_bad' (2) differ in case, spaces, - or _ alone: are"
         " they one?"
+    ]
+    assert group_alike(["topup", "top-up", "Top up", "1-0", "10", "-1", "1", "lvl 1", "lvl1"]) == [
+        ["topup", "top-up", "Top up"],
+        ["lvl 1", "lvl1"],
     ]
     lines = [f"text {n // 2}\t{('pos', 'Pos')[n % 2]}" for n in range(12)] + ["other\tneg"]
     file = _file(tmp_path, "tsv", ["text\tlabel", *lines])
