@@ -487,6 +487,10 @@ def find(path: str | os.PathLike[str]) -> Path:
         )
     if alone := next((name for name in weights.FILES if (place / name).is_file()), None):
         raise DataError(f"{alone} without its config.json", file=place, fix=weights.CONFIG)
+    if runs := list(place.glob("*/checkpoints")):
+        newest = max(runs, key=lambda each: each.stat().st_mtime).parent
+        what = f"a folder of {counted(len(runs), 'run')}, the newest is {newest.name}"
+        raise DataError(what, file=place, meant=newest)
     wanted = (
         "checkpoints/ of a run, config.yaml and model.safetensors of a checkpoint,"
         " config.json of a Hugging Face folder, adapter_config.json of peft or adapters"

@@ -106,6 +106,9 @@ def test_what_is_no_model_is_refused(tmp_path: Path, published, checkpoint: Path
         load(tmp_path / "emty/run")
     with pytest.raises(DataError, match="neither checkpoints/"):
         load(tmp_path / "empty")
+    (tmp_path / "runs/20260101/checkpoints").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"folder of 1 run, the newest is 20260101\n.*/20260101$"):
+        load(tmp_path / "runs")
     (tmp_path / "empty/config.yaml").write_text("seed: 0\n")
     with pytest.raises(DataError, match="no checkpoint yet"):
         load(tmp_path / "empty")
