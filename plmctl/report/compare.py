@@ -275,9 +275,7 @@ def _show(
         if counts:
             known["alone"] = {"first": counts.examples.first, "second": counts.examples.second}
         known |= {"lower": lower} if lower else {}
-        decided = {side: own.decided for side, own in (("a", a), ("b", b)) if own.decided}
-        known |= {"decided": decided} if decided else {}
-        tell(json.dumps(round_floats(known)))
+        tell(json.dumps(round_floats(known | _remark_sides(a, b))))
         return
     rows = [
         [
@@ -315,6 +313,16 @@ def _show(
         )
 
 
+def _remark_sides(a: Predicted, b: Predicted) -> dict[str, dict[str, str]]:
+    """The remarks on both systems, for programs."""
+    said = {
+        "decided": {"a": a.decided, "b": b.decided},
+        "one_answer": {"a": a.one_answer, "b": b.one_answer},
+    }
+    kept = {name: {k: text for k, text in own.items() if text} for name, own in said.items()}
+    return {name: own for name, own in kept.items() if own}
+
+
 def _spell_interval(each: PairedDifference) -> str:
     if each.low is None or each.high is None:
         return "–"
@@ -322,8 +330,11 @@ def _spell_interval(each: PairedDifference) -> str:
 
 
 def _describe_sides(a: Predicted, b: Predicted) -> str:
-    """The file of each system, and whether these examples chose its checkpoint."""
+    """The file of each system, whether it has one answer to all, and whether these examples chose
+    its checkpoint.
+    """
     lines = [f"a: {a.describe()}", f"b: {b.describe()}"]
+    lines += [f"{side} {line}" for side, own in (("a", a), ("b", b)) if (line := own.one_answer)]
     if chosen := {name: own.choices for name, own in (("a", a), ("b", b)) if own.choices}:
         best = ", ".join(f"{name} is the best of {n} validations" for name, n in chosen.items())
         lines.append(f"these examples chose checkpoints: {best}; a test split has no part in that")

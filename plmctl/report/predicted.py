@@ -21,7 +21,7 @@ from plmctl.storage.reading import parse_json
 from plmctl.tasks.readers.tag_spelling import describe_unmarked, respell
 from plmctl.tasks.scores import metrics, rouge
 from plmctl.tasks.scores import squad as squad_score
-from plmctl.tasks.scores.below import CHOICE
+from plmctl.tasks.scores.below import CHOICE, describe_one_answer
 from plmctl.tasks.task import Task
 from plmctl.text.tabular import cells_of, kind_of, objects_of
 from plmctl.use.calibrating import decide_by_kept
@@ -67,6 +67,11 @@ class Predicted:
     task: Task | None = None
     decided: str = ""
     choices: int = 0
+
+    @property
+    def one_answer(self) -> str:
+        """A remark on a system that gives one answer to all examples; else ""."""
+        return describe_one_answer(self.rows)
 
     def describe(self) -> str:
         """The file, and what its answers are changed by."""

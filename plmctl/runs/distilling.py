@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from plmctl.config.schema import Finetune, Pretrain
 from plmctl.config.texts import Feed
 from plmctl.core.batch import Batch
 from plmctl.core.exponential import exponentiate
+from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import tell
 from plmctl.inputs.corpus import Corpus
 from plmctl.inputs.loaders import BatchFields, batches_beside, open_held_out
@@ -30,11 +32,13 @@ from plmctl.runs.session import Session
 from plmctl.runs.side_by_side import BATCHES, Forward, ModelColumn, SideBySide, measure_latencies
 from plmctl.runs.teachers import load_teacher, teachers_of
 from plmctl.storage.atomic import write_json, write_text
-from plmctl.storage.reading import parse_json
+from plmctl.storage.reading import parse_json, read_json
 from plmctl.tasks import batches, inference
 from plmctl.tasks.capabilities import find_lesson
 from plmctl.tasks.readers.label_text import spell_label
 from plmctl.tasks.record import Example
+from plmctl.tasks.scores.below import FILE as BASELINES
+from plmctl.tasks.scores.below import TESTS, describe_one_answer, list_unbeaten
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.evaluation import Measured, measure
@@ -77,6 +81,7 @@ def compare(session: Session, result: Result) -> Result:
     record: dict[str, Any] = {"metrics": {"dev": dict(table.student.scores)}}
     if file.is_file():
         record = parse_json(file.read_text(encoding="utf-8"))
+    table = replace(table, notes=[*table.notes, *_list_unbeaten(session.folder, table, record)])
     write_json(file, {**record, "distillation": table.to_json()})
     write_text(session.folder / "distill.md", table.markdown())
     if session.spec.provenance.json:
@@ -84,6 +89,24 @@ def compare(session: Session, result: Result) -> Result:
     else:
         table.show()
     return result
+
+
+def _list_unbeaten(run: Path, table: SideBySide, record: Mapping[str, Any]) -> list[str]:
+    """A line for each model whose score on dev is no better than those without pretraining."""
+    file, last = run / BASELINES, table.columns[-1]
+    simple = {"dev": own} if file.is_file() and (own := read_json(file).get("dev")) else {}
+    lower = () if table.largest_is_best else (table.metric,)
+    return [
+        f"{column.title}: {line}"
+        for column in table.columns
+        for line in list_unbeaten(
+            {"dev": round_floats(column.scores)},
+            simple,
+            table.metric,
+            lower=lower,
+            tests=record.get(TESTS) if column is last else None,
+        )
+    ]
 
 
 class Trial(NamedTuple):
@@ -94,6 +117,7 @@ class Trial(NamedTuple):
     forward: Forward
     metric: str
     largest_is_best: bool
+    same: Sequence[str] = ()  # a remark on one answer to all rows, of each model
 
 
 def measure_models(session: Session, teachers: list[Loaded], student: Loaded) -> SideBySide:
@@ -117,10 +141,9 @@ def measure_models(session: Session, teachers: list[Loaded], student: Loaded) ->
         " lower quartiles of alternating runs on the rows that are scored"
     )
     place += "" if precision.name == "fp32" else "; scores in fp32"
-    best = trial.largest_is_best
-    return SideBySide(
-        columns[:-1], columns[-1], metric=trial.metric, largest_is_best=best, place=place
-    )
+    notes = [f"{title} {same}" for title, same in zip(titles, trial.same, strict=False) if same]
+    how: Any = {"metric": trial.metric, "largest_is_best": trial.largest_is_best}
+    return SideBySide(columns[:-1], columns[-1], place=place, notes=notes, **how)
 
 
 def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
@@ -135,16 +158,17 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
         return _on_vectors(task, examples, loaded, precision, scored=dev is not None)
     split = inference.encode_split(task, name, examples, loaded[-1].tokenizer)
     answer = [_answers(task, each) for each in loaded]
-    scores = [
-        _score(session, each, task, split, precision) if able and dev is not None else {}
+    scored = [
+        _score(session, each, task, split, precision) if able and dev is not None else ({}, "")
         for each, able in zip(loaded, answer, strict=True)
     ]
+    scores, same = [own for own, _ in scored], [line for _, line in scored]
     length = batches.BatchUnits.of(split.rows).length
     middle = np.argsort(np.abs(length - np.median(length)), kind="stable")
     timed = {rows: batches.collate(split.rows, middle[:rows]) for rows in BATCHES}
     forward: Forward = task.logits if all(answer) else _run_backbone
     every, metric = [timed] * len(loaded), task.metrics[0]
-    return Trial(scores, every, forward, metric, task.directions.larger(metric))
+    return Trial(scores, every, forward, metric, task.directions.larger(metric), same)
 
 
 def _on_vectors(
@@ -169,15 +193,17 @@ def _on_vectors(
 
 def _score(
     session: Session, loaded: Loaded, task: Task, split: inference.Split, precision: Precision
-) -> dict[str, float]:
-    """The scores that `plmctl eval` has of a model, by the decision that its checkpoint keeps."""
+) -> tuple[dict[str, float], str]:
+    """The scores that `plmctl eval` has of a model, by the decision that its checkpoint keeps; and
+    a remark where it gives one answer to all rows.
+    """
     digits = precision.digits
     rows, scores = predict(loaded.model, task, split, precision=precision, digits=digits)
     decided, how = decide_again(loaded, task, rows, digits)
     if how and scores:
         session.say(f"{loaded.source.folder} is scored by what its calibration kept: {how}")
         scores = {**scores, **task.score(decided)}
-    return scores
+    return scores, describe_one_answer(decided)
 
 
 def _answers(task: Task, loaded: Loaded) -> bool:

@@ -117,6 +117,7 @@ class SideBySide:
     metric: str = ""  # the score that the share is of
     largest_is_best: bool = True
     place: str = ""  # where the latency was measured
+    notes: Sequence[str] = ()  # remarks on the worth of the scores
 
     @property
     def columns(self) -> list[ModelColumn]:
@@ -141,6 +142,7 @@ class SideBySide:
             "metric": self.metric,
             "share of the teacher's score": self.share,
             "measured on": self.place,
+            **({"notes": list(self.notes)} if self.notes else {}),
         }
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
@@ -166,13 +168,14 @@ class SideBySide:
         table = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
         lines = [f"| {' | '.join(cells)} |" for cells in table]
         folders = [f"- {column.title}: {column.folder}" for column in self.columns]
-        blocks = ["# Distillation", "\n".join(lines), f"Latency: {self.place}.", "\n".join(folders)]
+        blocks = ["# Distillation", "\n".join(lines), f"Latency: {self.place}."]
+        blocks += [*self.notes, "\n".join(folders)]
         return "\n\n".join(blocks) + "\n"
 
     def show(self) -> None:
         """Print the table."""
         print_columns("teacher and student", *self.rows())
-        tell(f"latency: {self.place}")
+        tell("\n".join([f"latency: {self.place}", *self.notes]))
 
 
 def _spell(name: str, value: float | None) -> str:

@@ -23,7 +23,7 @@ from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 from plmctl.study.unlike import explain_unlike
-from plmctl.tasks.scores.below import has_one_answer, list_unbeaten
+from plmctl.tasks.scores.below import describe_one_answer, list_unbeaten
 from plmctl.use.predict import AVERAGE
 
 BEGUN, NOT_RUN = "begun, not finished", "not run yet"
@@ -43,7 +43,7 @@ class Results:
         self._scores = cache(
             lambda name: parse_json((locate(name) / RUN / RESULT).read_text(encoding="utf-8"))
         )
-        self._is_constant = cache(lambda file: has_one_answer(read_lines(file)[0]))
+        self._is_constant = cache(lambda file: bool(describe_one_answer(read_lines(file)[0])))
         self.problems: list[str] = []  # metrics that an evaluation did not give
 
     def values(self, metric: Metric, arm: str) -> dict[int, float]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.terminal import counted
+from plmctl.tasks.scores.below import ONE_ANSWER, describe_one_answer
 from plmctl.tasks.scores.bundles import (
     DRAWN,
     bundle_rows,
@@ -42,11 +43,12 @@ def find_intervals(task: Task, rows: Sequence[Mapping[str, Any]], *, seed: int =
 
 
 def describe_scores(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Remarks on the scores of predictions: the bundles of their intervals, and the rare classes in
-    a mean over classes.
+    """Remarks on the scores of predictions: the bundles of their intervals, the rare classes in a
+    mean over classes, and one answer to all.
     """
     classes = task.scores.describe_classes(rows, task.metrics) if task.scores else ""
     found = {"intervals": describe_bundled(rows), MACRO: classes}
+    found[ONE_ANSWER] = describe_one_answer(rows)
     return {name: text for name, text in found.items() if text}
 
 

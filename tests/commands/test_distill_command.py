@@ -446,6 +446,31 @@ def test_a_recipe_that_says_it_is_taken_at_its_word(tmp_path: Path) -> None:
     assert as_training(Provenance("distill", str(file), ())).overrides == ()
 
 
+def test_scores_that_simple_models_reach_are_named(tmp_path: Path) -> None:
+    simple = {"dev": {"most frequent label": {"f1": 0.7}}, "test": {"most": {"f1": 1.0}}}
+    (tmp_path / "baselines.json").write_text(json.dumps(simple))
+    columns = [
+        ModelColumn(title, "", 1, 1, 1, scores={"f1": score})
+        for title, score in {"teacher": 0.7, "student": 0.6, "other": 0.8}.items()
+    ]
+    tests = {"p_of_baselines": {"dev": {"most frequent label": 0.5}}}
+    for better, record in ((columns[1], tests), (columns[2], {})):
+        table = SideBySide(columns[:1], better, metric="f1")
+        found = distilling._list_unbeaten(tmp_path, table, record)
+        assert found[0].startswith("teacher: dev: f1 0.7000 is no better than without")
+        assert [line.partition(":")[0] for line in found[1:]] == ["student"] * bool(record)
+    assert (
+        "p 0.5000"
+        in distilling._list_unbeaten(
+            tmp_path, SideBySide(columns[:1], columns[1], metric="f1"), tests
+        )[1]
+    )
+    noted = SideBySide(columns[:1], columns[1], notes=found)
+    assert found[0] in noted.markdown()
+    assert noted.to_json()["notes"] == found
+    assert not distilling._list_unbeaten(tmp_path / "none", noted, {})
+
+
 def test_shares_and_ratios() -> None:
     assert compute_share(0.9, 0.8, largest_is_best=True) == pytest.approx(1.125)
     assert compute_share(4.0, 3.0, largest_is_best=False) == pytest.approx(0.75)

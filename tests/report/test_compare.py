@@ -56,6 +56,15 @@ def test_two_files_of_classes(tmp_path: Path) -> None:
     assert " f1 " in table
 
 
+def test_one_answer_to_all_rows_is_named(tmp_path: Path) -> None:
+    files = write(tmp_path / "a.jsonl", LEFT), write(tmp_path / "b.jsonl", ["pos"] * 8)
+    told = invoke(*files).output
+    assert "b gives the answer 'pos' to all 8 rows" in told
+    assert "a gives" not in told
+    assert list(compared(*files)["one_answer"]) == ["b"]
+    assert "one_answer" not in compared(files[0], files[0])
+
+
 def test_the_order_of_rows_does_not_count(tmp_path: Path) -> None:
     back = range(len(GOLD) - 1, -1, -1)
     a = write(tmp_path / "a.jsonl", LEFT)

@@ -4,11 +4,12 @@ the split may have chosen the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.rounding import round_floats
+from plmctl.core.terminal import counted
 from plmctl.tasks.scores.metrics import is_larger_better
 
 FILE = "baselines.json"  # a file of a run: the scores of models without pretraining
@@ -17,6 +18,8 @@ CHOICE = "chosen_on"  # the entry of result.json: {split: the validations of whi
 LEAKED = "texts_in_train"  # the entry of result.json: {split: its examples with a text of train}
 ALPHA = 0.05  # a difference with a smaller p-value counts as one
 UNBEATEN = "baselines not beaten"  # the name of the lines in tables of scores
+ONE_ANSWER = "one answer"  # the same of a model that does not tell the examples apart
+SHOWN = 40  # characters of such an answer
 Scores = Mapping[str, Mapping[str, float | None]]  # {split: {metric: value}}
 Simple = Mapping[str, Mapping[str, Mapping[str, float]]]  # {split: {model: {metric: value}}}
 
@@ -76,15 +79,22 @@ def list_unbeaten(
     return lines
 
 
-def has_one_answer(predictions: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether all guesses are the same, where the right answers are not."""
-    golds, guesses = set[str](), set[str]()
-    for row in predictions:
-        golds.add(str(row.get("gold")))
-        guesses.add(str(row.get("guess")))
-        if len(guesses) > 1:
-            return False
-    return len(golds) > 1
+def describe_one_answer(rows: Sequence[Mapping[str, Any]]) -> str:
+    """`gives the answer 'x' to all 383 rows`, where all guesses are the same and the right answers
+    are not; else "".
+
+    Args:
+        rows: {"gold" or "golds", "guess", ...} of each example.
+    """
+    if not rows or any("guess" not in row for row in rows):
+        return ""
+    guess = str(rows[0]["guess"])
+    if any(str(row["guess"]) != guess for row in rows):
+        return ""
+    if len({str(row.get("golds", row.get("gold"))) for row in rows}) < 2:
+        return ""
+    short = guess if len(guess) <= SHOWN else f"{guess[:SHOWN]}..."
+    return f"gives the answer {short!r} to all {counted(len(rows), 'row')}"
 
 
 def _judge(tested: Sequence[float]) -> tuple[str, str]:

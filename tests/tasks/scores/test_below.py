@@ -13,13 +13,32 @@ from plmctl.report.card import make_card
 from plmctl.report.panels.results import panel
 from plmctl.report.subject import find_subject
 from plmctl.storage.atomic import write_json
-from plmctl.tasks.scores.below import FILE, UNBEATEN, list_unbeaten
+from plmctl.tasks.scores.below import FILE, UNBEATEN, describe_one_answer, list_unbeaten
 from plmctl.use.answering import AnsweredSplit
 from plmctl.use.predict import tell_numbers
 from plmctl.use.simple_models import compare_simple
 from tests.report import fabricated
 
 SIMPLE = {"dev": {"most frequent": {"accuracy": 0.5}, "words": {"accuracy": 0.8}}}
+
+
+@pytest.mark.parametrize(
+    ("key", "golds", "guesses", "line"),
+    [
+        ("gold", ["a", "b"], ["a", "a"], "gives the answer 'a' to all 2 rows"),
+        ("gold", ["a", "b"], ["a", "b"], ""),
+        ("gold", ["a", "a"], ["a", "a"], ""),  # nothing else was to be answered
+        ("gold", [1.5, 2.5], [2.0, 2.0], "gives the answer '2.0' to all 2 rows"),
+        ("golds", [["a"], ["b"]], ["", ""], "gives the answer '' to all 2 rows"),
+        ("gold", [["O"], ["O", "B"]], [["O"], ["O", "O"]], ""),
+        ("gold", ["a", "b"], ["x" * 50] * 2, f"gives the answer '{'x' * 40}...' to all 2 rows"),
+        ("gold", [], [], ""),
+    ],
+)
+def test_one_answer_to_all_is_named(key: str, golds: Any, guesses: Any, line: str) -> None:
+    rows = [{key: gold, "guess": guess} for gold, guess in zip(golds, guesses, strict=True)]
+    assert describe_one_answer(rows) == line
+    assert not describe_one_answer([{key: gold} for gold in golds])
 
 
 @pytest.mark.parametrize(
