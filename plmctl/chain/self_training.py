@@ -32,6 +32,7 @@ from plmctl.jobs.runners import run_here
 from plmctl.storage.job_events import Event
 from plmctl.storage.paths import refuse_file_name
 from plmctl.storage.reading import read_json
+from plmctl.tasks.predictions import BUNDLE
 from plmctl.tasks.readers.files import match_patterns
 from plmctl.tasks.readers.tables import SHARES, TEXTS, Table
 from plmctl.tasks.unlabelled import read_unlabelled
@@ -41,7 +42,7 @@ OUT = "self-trained"  # the folder, without out=
 MISSPELT = 0.8  # the least likeness of letters to a setting of the rounds
 HEAD = ("round", "folder", "time", "score on dev", "texts")
 # the columns and files that `plmctl data label` writes
-NAMES, FILES = (*TEXTS, "label", SHARES), {"train": "train.jsonl", "dev": "dev.jsonl"}
+NAMES, FILES = (*TEXTS, BUNDLE, "label", SHARES), {"train": "train.jsonl", "dev": "dev.jsonl"}
 
 
 @dataclass(frozen=True)

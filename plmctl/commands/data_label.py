@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from plmctl.tasks.classification import Classification
     from plmctl.tasks.record import Example
     from plmctl.tasks.task import Task
+    from plmctl.text.tabular import TableSpelling
     from plmctl.use.ensemble import Member
 
 # settings of a fine-tuning that say what it reads, not how it learns
@@ -41,7 +42,7 @@ class _Found:
 
     Args:
         labelled: The labelled examples to write.
-        dev: The examples of dev.
+        held: {split: its labelled examples} of dev and test.
         texts: The number of texts without labels.
         decided: {remark: value} for the record.
     """
@@ -49,7 +50,7 @@ class _Found:
     task: Classification
     out: Path
     labelled: Sequence[Example]
-    dev: Sequence[Example]
+    held: Mapping[str, Sequence[Example]]
     texts: int
     decided: Mapping[str, str]
 
@@ -61,6 +62,11 @@ class _Found:
     def describe(self) -> list[str]:
         """A line for each remark."""
         return [f"{name}: {value}" for name, value in self.decided.items()]
+
+
+def _is_labelled(examples: Sequence[Example]) -> bool:
+    """Whether all have labels, unlike a hidden test set."""
+    return all(each.label is not None for each in examples)
 
 
 @dataclass(frozen=True)
@@ -108,9 +114,8 @@ class Label(Command):
         """Write train.jsonl of the labelled examples and the guesses that are kept, and dev.jsonl
         of the task of `labelled_from`; with `uncertain`, tables for people.
         """
-        from plmctl.datasets.label import content_of, decide, make_guess
+        from plmctl.datasets.label import LeftOut, decide, make_guess
         from plmctl.tasks.calibration import LabelDecision, join_decisions
-        from plmctl.tasks.inference import has_empty_text
 
         out = new_folder(self.out)
         self._refuse_unlike()
@@ -121,7 +126,7 @@ class Label(Command):
         task: Any = members[0].task
         decision = join_decisions([each.task for each in members], [each.kept for each in members])
         ((name, texts),) = splits.items()
-        seen = {content_of(example) for examples in known.values() for example in examples}
+        left = LeftOut.find(texts, known, bundled=reader[1].splits.names_bundles)
         guesses = [
             make_guess(
                 example,
@@ -131,59 +136,86 @@ class Label(Command):
                 decide=partial(decide, task, decision or LabelDecision()),
             )
             for example, *own in zip(texts, *(each.answers[name] for each in members), strict=True)
-            if content_of(example) not in seen and not has_empty_text(example)
+            if example.place not in left.places
         ]
         if not guesses:
-            what = "all of its texts are among the labelled examples, in dev, or empty"
+            what = f"none of its texts is new: {'; '.join(left.describe().values())}"
             raise DataError(what, file=self.input, fix="input=<new texts>")
         labelled = known["train"] if self.labelled else []
         decided = {"decision": decision.describe()} if decision else {}
-        if empty := [example for example in texts if has_empty_text(example)]:
-            decided["left out"] = f"{counted(len(empty), 'empty text')}, the first {empty[0].place}"
-        found = _Found(task, out, labelled, known.get("dev", []), len(texts), decided)
+        decided |= left.describe()
+        held = {name: own for name, own in known.items() if name != "train" and _is_labelled(own)}
+        found = _Found(task, out, labelled, held, len(texts), decided)
         return (self._write_uncertain if self.uncertain else self._write_guesses)(found, guesses)
 
     def _write_guesses(self, found: _Found, guesses: Sequence[Guess]) -> Result:
         from plmctl.datasets.label import name_only_label, spell_labelled
 
         kept, task = self._keep(guesses), found.task
+        bundled = task.splits.names_bundles
         labels = Counter(guess.label for guess in kept)
         if (alone := name_only_label(labels)) and len(task.names) > 1:
             remark(f"all {len(kept):,} texts have the label {alone}: they teach no other one", WARN)
         with write_folder(found.out, {**self._describe_job(), **found.decided}, dict(labels)) as to:
-            lines = [*spell_labelled(found.labelled, task.names), *(guess.line() for guess in kept)]
+            spell = partial(spell_labelled, names=task.names, bundled=bundled)
+            lines = [*spell(found.labelled), *(guess.line(bundled=bundled) for guess in kept)]
             to.write("train.jsonl", "".join(lines))
-            if dev := "".join(spell_labelled(found.dev, task.names)):
-                to.write("dev.jsonl", dev)
+            for name, examples in found.held.items():
+                to.write(f"{name}.jsonl", "".join(spell(examples)))
         of_each = {name: labels[name] for name in task.names}
         of_labels = ", ".join(f"{name} {number:,}" for name, number in of_each.items())
         said = f"{len(kept):,} of {found.texts:,} texts ({of_labels})"
         lines = [f"{found.out}: {len(found.labelled):,} labelled examples, and {said}"]
-        lines += [*found.describe(), self._spell_next(task)]
+        columns = {"bundle": "bundle"} if bundled else {}
+        lines += [*found.describe(), self._spell_next(task, columns)]
         return self.report({**found.count(), "kept": len(kept), "labels": of_each}, lines)
 
     def _write_uncertain(self, found: _Found, guesses: Sequence[Guess]) -> Result:
-        from plmctl.datasets.label import choose_uncertain, name_columns, spell_table
-        from plmctl.tasks.predictions import beside
+        from plmctl.datasets.label import (
+            choose_uncertain,
+            count_different,
+            make_table,
+            name_columns,
+            read_own,
+            spell_table,
+        )
 
-        names = name_columns(found.task.columns)
+        columns = found.task.columns
+        names = name_columns(columns)
         asked = choose_uncertain(guesses, count=self.uncertain or 0, by=self.uncertain_by)
-        own = beside(self.input, [guess.example for guess in asked], [{}] * len(asked))
+        new = [guess.example for guess in asked]
+        rows = make_table(found.labelled, asked, names, read_own([*new, *found.labelled], columns))
+        how = self._find_spelling(found.labelled)
         job = {**self._describe_job(), **found.decided}
         with write_folder(found.out, job, {"asked": len(asked)}) as made:
-            made.write("train.csv", spell_table(found.labelled, asked, names, own))
-            if found.dev:
-                made.write("dev.csv", spell_table(found.dev, [], names))
-        table, passed = found.out / "train.csv", found.texts - len(guesses)
+            made.write("train.csv", spell_table(rows, how))
+            for name, own in found.held.items():
+                held = make_table(own, [], names, read_own(own, columns))
+                made.write(f"{name}.csv", spell_table(held, how))
+        table, copies = found.out / "train.csv", len(guesses) - count_different(guesses)
+        said = counted(len(guesses), "text")
+        stated = {
+            role: column for role, column in columns.items() if role != "probabilities"
+        } | names
+        kept = {role: column for role, column in stated.items() if column in rows[0]}
         lines = [
-            f"{table}: {len(asked):,} of {len(guesses):,} texts without a label come first, and"
+            f"{table}: {len(asked):,} of {said} without a label come first, and"
             f" {len(found.labelled):,} labelled examples behind them",
             *found.describe(),
-            *([f"passed over: {passed:,} texts that have a label, or are empty"] if passed else []),
+            *([f"copies: {copies:,} of {said} stand there again, and come once"] if copies else []),
             f"next: fill in the empty cells of the column {names['label']} in {table}, one of"
-            f" {', '.join(found.task.names)}; then {self._spell_next(found.task, names)[6:]}",
+            f" {', '.join(found.task.names)}; then {self._spell_next(found.task, kept)[6:]}",
         ]
         return self.report({**found.count(), "uncertain": len(asked)}, lines)
+
+    def _find_spelling(self, labelled: Sequence[Example]) -> TableSpelling:
+        """The form of the input, or else of the labelled examples, where they are tables."""
+        from plmctl.tasks.predictions import TABLES
+        from plmctl.text.tabular import TableSpelling, kind_of, spelling_of
+
+        places = [self.input, *(each.place.rpartition(":")[0] for each in labelled[:1])]
+        tables = [file for file in map(Path, places) if kind_of(file) in TABLES and file.is_file()]
+        return spelling_of(tables[0]) if tables else TableSpelling()
 
     def _refuse_unlike(self) -> None:
         """ConfigError for settings of guesses where no guess is written."""
@@ -212,11 +244,11 @@ class Label(Command):
         return run, task
 
     def _read_known(self, run: str, task: Task) -> dict[str, list[Example]]:
-        """The examples of train and dev, as far as their files still exist; ConfigError where those
-        of train are needed and missing.
+        """The examples of train, dev and test, as far as their files still exist; ConfigError where
+        those of train are needed and missing.
         """
         known: dict[str, list[Example]] = {}
-        for split in ("train", "dev"):
+        for split in ("train", "dev", "test"):
             with contextlib.suppress(AbsentData):
                 known |= {split: task.read(split)} if task.splits.has(split) else {}
         if self.labelled and "train" not in known:
@@ -298,14 +330,14 @@ class Label(Command):
         known = any(key_of(word) in ("checkpoint", "init") for word in own)
         return [*map(spell_word, own), *([] if known else ["checkpoint=<a run>"])]
 
-    def _spell_next(self, task: Classification, names: Mapping[str, str] | None = None) -> str:
-        """The fine-tuning on what was written, in columns of these names."""
+    def _spell_next(self, task: Classification, columns: Mapping[str, Any]) -> str:
+        """The fine-tuning on what was written; `columns`: {role: the column there}."""
         pair = task.columns.get("text2") is not None
         name = "pair_classification" if pair else "classification"
         soft = ["task.columns.probabilities=probabilities"] if self.temperature != 1 else []
-        own = (each for each in (names or {}).items() if each[0] != each[1])
-        own = (each for each in own if pair or each[0] != "text2")
-        columns = [spell_setting(f"task.columns.{role}", column) for role, column in own]
-        words = [f"task={name}", spell_setting("task.path", self.out), *columns, *soft]
+        usual = {role: role for role in ("text", "label", *(["text2"] if pair else []))}
+        own = (each for each in columns.items() if each not in usual.items())
+        words = [f"task={name}", spell_setting("task.path", self.out)]
+        words += [*(spell_setting(f"task.columns.{role}", column) for role, column in own), *soft]
         words += self._list_settings()
         return f"next: plmctl finetune {' '.join(words)}{option(self.plugins)}"

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
+from plmctl.core.terminal import counted
 from plmctl.storage.formulas import guard
 from plmctl.tasks.calibration import LabelDecision, choose
+from plmctl.tasks.inference import has_empty_text
+from plmctl.tasks.predictions import BUNDLE, TABLES, beside
 from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
-from plmctl.text.tabular import MARK, spell_row
+from plmctl.text.tabular import MARK, TableSpelling, kind_of, spell_row
 
+GUESSED = ("guess", "probability")  # columns with the answers of models
 TINY = 1e-30  # the probability of a label that has rounded to 0
 
 
@@ -35,9 +41,65 @@ class Guess:
     sure: float
     shares: Mapping[str, float]
 
-    def line(self) -> str:
-        """As a row of the new files."""
-        return _spell_row(self.example, self.label, self.shares)
+    def line(self, *, bundled: bool = False) -> str:
+        """As a row of the new files; `bundled`: with its bundle."""
+        return _spell_row(self.example, self.label, self.shares, bundled)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The texts that are left out.
+
+    Args:
+        places: The file and line of each.
+        known: The number of texts in the labelled examples, dev or test.
+        empty: The empty ones.
+        bundled: The texts whose bundle is in dev or test.
+        alone: The number of others without a bundle, where the task has bundles.
+    """
+
+    places: Collection[str]
+    known: int
+    empty: Sequence[Example]
+    bundled: Sequence[Example]
+    alone: int
+
+    @classmethod
+    def find(
+        cls, texts: Sequence[Example], known: Mapping[str, Sequence[Example]], *, bundled: bool
+    ) -> LeftOut:
+        """Those among `texts`; `known`: the examples of each split."""
+        seen = {content_of(example) for examples in known.values() for example in examples}
+        held = {each.bundle for name in known for each in known[name] if name != "train"} - {""}
+        held = held if bundled else set()
+        empty = [each for each in texts if has_empty_text(each)]
+        rest = [each for each in texts if not has_empty_text(each)]
+        repeated = [each for each in rest if content_of(each) in seen]
+        rest = [each for each in rest if content_of(each) not in seen]
+        of_held = [each for each in rest if each.bundle in held]
+        alone = sum(not each.bundle for each in rest) if bundled else 0
+        places = {each.place for each in (*empty, *repeated, *of_held)}
+        return cls(places, len(repeated), empty, of_held, alone)
+
+    def describe(self) -> dict[str, str]:
+        """{reason: the texts of it}, as far as there are any."""
+        said = {}
+        if self.known:
+            said["known texts"] = f"{self.known:,} in the labelled examples, dev or test: left out"
+        if self.empty:
+            first = self.empty[0].place
+            said["left out"] = f"{counted(len(self.empty), 'empty text')}, the first {first}"
+        if self.bundled:
+            many = counted(len({each.bundle for each in self.bundled}), "bundle")
+            said["bundles of dev or test"] = (
+                f"{counted(len(self.bundled), 'text')} of {many}: left out, since training on them"
+                " would make scores of dev and test too good"
+            )
+        if self.alone:
+            said["texts without a bundle"] = (
+                f"{self.alone:,}, which may belong to one of dev or test"
+            )
+        return said
 
 
 def make_guess(
@@ -122,44 +184,70 @@ def choose_uncertain(guesses: Iterable[Guess], *, count: int, by: str) -> list[G
     return nlargest(count, different.values(), key=lambda g: measure([*g.shares.values()]))
 
 
+def count_different(guesses: Iterable[Guess]) -> int:
+    """The number of different texts."""
+    return len({content_of(guess.example) for guess in guesses})
+
+
 def name_columns(columns: Mapping[str, Any]) -> dict[str, str]:
     """{role: the name of its column}: that of the task, or the role where it is a number."""
-    return {
-        role: columns[role] if isinstance(columns.get(role), str) else role
-        for role in (*TEXTS, "label")
-    }
+    roles = (*TEXTS, *([BUNDLE] if columns.get(BUNDLE) is not None else []), "label")
+    return {r: columns[r] if isinstance(columns.get(r), str) else r for r in roles}
 
 
-def spell_table(
+def read_own(examples: Sequence[Example], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The columns of each example in its file; columns by number are left out."""
+    by_file: dict[str, list[Example]] = defaultdict(list)
+    for example in examples:
+        by_file[example.place.rpartition(":")[0]].append(example)
+    found: dict[str, dict[str, Any]] = {}
+    numbers = {column for column in columns.values() if isinstance(column, int)}
+    for file, own in by_file.items():
+        left_out = numbers if kind_of(Path(file)) in TABLES else ()
+        for example, row in zip(own, beside(file, own, [{}] * len(own)), strict=True):
+            cells = enumerate(row.items())
+            found[example.place] = {name: v for n, (name, v) in cells if n not in left_out}
+    return [found[example.place] for example in examples]
+
+
+def make_table(
     labelled: Sequence[Example],
     asked: Sequence[Guess],
     names: Mapping[str, str],
     own: Sequence[Mapping[str, Any]] = (),
-) -> str:
+) -> list[list[Any]]:
     """A table for people: rows whose label is to be filled in, and behind them labelled examples.
     Each of the first has the guess of the models and its probability, too. Behind them stand the
-    other columns of its file, such as an id.
+    other columns of the files, such as an id.
 
     Args:
         labelled: The labelled examples.
         asked: The texts without a label.
         names: {role: the name of its column}.
-        own: The columns that the file of `asked` has of each.
+        own: The columns that the files have of `asked` and `labelled`.
     """
-    fields = [guess.example.fields for guess in asked] + [each.fields for each in labelled]
-    roles = [role for role in TEXTS if any(role in own for own in fields)]
-    behind: list[list[Any]] = [["", guess.label, round(guess.sure, 4)] for guess in asked]
-    behind += [[example.label, "", ""] for example in labelled]
-    head = [*(names[role] for role in roles), names["label"], "guess", "probability"]
-    more = [name for name in dict.fromkeys(name for row in own for name in row) if name]
-    more = [name for name in more if name not in {*names.values(), *roles}]
-    rows = [[*head, *(f"source_{name}" if name in head else name for name in more)]]
-    rest = [[row.get(name, "") for name in more] for row in own]
-    rest += [[""] * len(more)] * (len(fields) - len(own))
-    for each, end, kept in zip(fields, behind, rest, strict=True):
-        rows.append([*(each.get(role, "") for role in roles), *end, *kept])
-    spelt = (spell_row([guard(str(cell)) for cell in row]) for row in rows)
-    return MARK + "".join(f"{row}\n" for row in spelt)
+    examples = [*(guess.example for guess in asked), *labelled]
+    fields = [{**each.fields, BUNDLE: each.bundle} for each in examples]
+    roles = [role for role in names if role != "label" and any(role in each for each in fields)]
+    said = GUESSED if asked else ()
+    head = [*(names[role] for role in roles), names["label"], *said]
+    ends: list[list[Any]] = [["", guess.label, round(guess.sure, 4)] for guess in asked]
+    kept = [dict(row) for row in own or [{}] * len(fields)]
+    for example, row in zip(labelled, kept[len(asked) :], strict=True):
+        ends.append([example.label, *(row.pop(name, "") for name in said)])  # an earlier answer
+    taken = {"", *names.values(), *roles}
+    more = [name for name in dict.fromkeys(chain.from_iterable(kept)) if name not in taken]
+    rows = [[*head, *(f"source_{name}" if name in said else name for name in more)]]
+    for each, end, row in zip(fields, ends, kept, strict=True):
+        texts = (each.get(role, "") for role in roles)
+        rows.append([*texts, *end, *(row.get(name, "") for name in more)])
+    return rows
+
+
+def spell_table(rows: Sequence[Sequence[Any]], how: TableSpelling) -> str:
+    """The rows of `make_table` as a file."""
+    spelt = (spell_row([guard(str(how.spell(cell))) for cell in row], how.sign) for row in rows)
+    return MARK + "".join(f"{row}{how.end}" for row in spelt)
 
 
 def name_only_label(labels: Mapping[str, int]) -> str:
@@ -185,15 +273,24 @@ def content_of(example: Example) -> tuple[str, ...]:
     return tuple(str(example.fields.get(role, "")) for role in TEXTS)
 
 
-def spell_labelled(examples: Sequence[Example], names: Sequence[str]) -> Iterator[str]:
-    """A line for each labelled example; `names`: all labels."""
+def spell_labelled(
+    examples: Sequence[Example], names: Sequence[str], *, bundled: bool = False
+) -> Iterator[str]:
+    """A line for each labelled example.
+
+    Args:
+        examples: The examples.
+        names: All labels.
+        bundled: Whether each has its bundle.
+    """
     for example in examples:
         stated = example.shares or {example.label: 1.0}
         shares = {name: stated.get(name, 0.0) for name in names}
-        yield _spell_row(example, example.label, shares)
+        yield _spell_row(example, example.label, shares, bundled)
 
 
-def _spell_row(example: Example, label: str, shares: Mapping[str, float]) -> str:
+def _spell_row(example: Example, label: str, shares: Mapping[str, float], bundled: bool) -> str:
     texts = {role: example.fields[role] for role in TEXTS if role in example.fields}
-    row = {**texts, "label": label, "probabilities": dict(shares)}
+    bundle = {BUNDLE: example.bundle} if bundled else {}
+    row = {**texts, **bundle, "label": label, "probabilities": dict(shares)}
     return json.dumps(row, ensure_ascii=False) + "\n"

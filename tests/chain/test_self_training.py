@@ -19,12 +19,20 @@ from plmctl.artifacts.loading import find
 from plmctl.chain.self_training import describe, find_threshold, spell_row
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.datasets.label import Guess, choose_guesses, choose_uncertain, make_guess, spell_table
+from plmctl.datasets.label import (
+    Guess,
+    choose_guesses,
+    choose_uncertain,
+    make_guess,
+    make_table,
+    spell_table,
+)
 from plmctl.jobs.job import Job
 from plmctl.storage.formulas import unguard
 from plmctl.tasks.answers.label_loss import LabelLoss
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
+from plmctl.text.tabular import TableSpelling
 from tests.command import plmctl
 
 SMALL = [
@@ -137,14 +145,19 @@ def test_only_train_has_to_state_probabilities(
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labels")
     (folder / "data").mkdir()
-    for split, begin in (("train", 0), ("dev", 20)):
-        rows = [f"a {'fine' if n % 2 else 'dull'} film {begin}{n}\t{'+-'[n % 2]}" for n in range(8)]
-        (folder / f"data/{split}.tsv").write_text("\n".join(["body\tlabel", *rows]) + "\n")
+    for split, begin in (("train", 0), ("dev", 20), ("test", 40)):
+        rows = [
+            f"a {'fine' if n % 2 else 'dull'} film {begin}{n}\t{'+-'[n % 2]}\tK{begin + n // 4}"
+            for n in range(8)
+        ]
+        file = folder / f"data/{split}.tsv"
+        file.write_text("\n".join(["body\tlabel\tcustomer", *rows]) + "\n")
     texts = [f"a {'fine' if n % 3 else 'dull'} play {n}" for n in range(12)]
     lines = [*texts, "a dull film 00"]
     (folder / "new.txt").write_text("\n".join(lines) + "\n")
     (folder / "new.csv").write_text("\n".join(["body", *lines]) + "\n")
-    plmctl("finetune", *SMALL, f"task.path={folder}/data", f"run.dir={folder}/teacher")
+    words = (f"task.path={folder}/data", "task.columns.bundle=customer")
+    plmctl("finetune", *SMALL, *words, f"run.dir={folder}/teacher")
     return folder
 
 
@@ -163,6 +176,7 @@ def test_labelled_texts_are_what_eval_says_of_them(place: Path) -> None:
     rows, answers = read_rows(out / "train.jsonl"), read_rows(place / "said.jsonl")
     assert [row["label"] for row in rows[:8]] == ["+", "-"] * 4
     assert rows[0]["probabilities"] == {"+": 1.0, "-": 0.0}
+    assert [row["bundle"] for row in rows] == ["K0"] * 4 + ["K1"] * 4 + [""] * 12
     assert len(rows) == 20
     for row, answer in zip(rows[8:], answers[:12], strict=True):
         assert row["text"] == answer["text"]
@@ -223,15 +237,44 @@ def test_uncertain_texts_wait_for_a_label_in_front_of_the_labelled(
     assert len(examples) == 21
 
 
-def test_a_table_for_people_keeps_the_columns_of_its_file() -> None:
+def test_a_table_for_people_keeps_the_columns_of_its_files() -> None:
     asked = [Guess(Example("0", {"text": "good"}), "+", 0.6, {"+": 0.6, "-": 0.4})]
     own = [{"ticket": "T-9", "body": "good", "label": "", "guess": "?"}]
+    own += [{"ticket": "T-1", "body": "bad", "label": "-", "guess": "+", "day": "Mon"}]
     names = {"text": "body", "text2": "text2", "label": "label"}
     done = [Example("1", {"text": "bad"}, "-")]
-    rows = list(csv.reader(spell_table(done, asked, names, own)[1:].splitlines()))
-    assert rows[0] == ["body", "label", "guess", "probability", "ticket", "source_guess"]
-    assert rows[1] == ["good", "", "'+", "0.6", "T-9", "?"]
-    assert rows[2] == ["bad", "'-", "", "", "", ""]
+    table = make_table(done, asked, names, own)
+    rows = list(csv.reader(spell_table(table, TableSpelling(";"))[1:].splitlines(), delimiter=";"))
+    assert rows[0] == ["body", "label", "guess", "probability", "ticket", "source_guess", "day"]
+    assert rows[1] == ["good", "", "'+", "0.6", "T-9", "?", ""]
+    assert rows[2] == ["bad", "'-", "'+", "", "T-1", "", "Mon"]  # the guess of an earlier round
+    held = make_table(done, [], {**names, "bundle": "customer"}, own[1:])
+    assert held[0] == ["body", "customer", "label", "ticket", "guess", "day"]
+
+
+def test_texts_of_bundles_of_dev_and_test_stay_out(place: Path, tmp_path: Path) -> None:
+    """Customers 0 and 1 are in train, 20 and 21 in dev, 40 and 41 in test."""
+    new = tmp_path / "new.csv"
+    texts = [f"a fine {animal};K{c}" for c in (0, 7, 21, 40) for animal in ("cat", "dog")]
+    texts += ["a fine eel;", "a dull film 00;K0", "a fine cow;K7", "a fine cow;K8"]
+    new.write_text("\n".join(["body;customer", *texts]) + "\n")
+    given = (f"checkpoint={place}/teacher", f"input={new}")
+    said = plmctl("data", "label", *given, f"out={tmp_path}/next", "uncertain=7")
+    assert "bundles of dev or test: 4 texts of 2 bundles: left out" in said
+    assert "texts without a bundle: 1, which may" in said
+    assert "known texts: 1 in the labelled" in said
+    assert "train.csv: 4 of 7 texts" in said  # cat and dog twice, an eel, a cow twice
+    assert "copies: 3 of 7 texts stand there again, and come once" in said
+    assert "task.columns.bundle=customer" in said
+    tables = {
+        split: [*csv.DictReader(file.open(encoding="utf-8-sig"), delimiter=";")]
+        for split in ("train", "dev", "test")
+        if (file := tmp_path / f"next/{split}.csv")
+    }
+    assert {row["customer"] for row in tables["train"][:4]} <= {"K0", "K7", "K8", ""}
+    assert [row["customer"] for row in tables["train"][4:]] == ["K0"] * 4 + ["K1"] * 4
+    assert [row["customer"] for row in tables["dev"]] == ["K20"] * 4 + ["K21"] * 4
+    assert [row["customer"] for row in tables["test"]] == ["K40"] * 4 + ["K41"] * 4
 
 
 def test_the_threshold_of_a_fix_goes_into_the_line_that_goes_on() -> None:
@@ -319,7 +362,7 @@ def test_mistakes_are_named(place: Path, tmp_path: Path) -> None:
     old = f"input={tmp_path}/old.txt"
     (tmp_path / "old.txt").write_text("a dull film 00\n")
     said = plmctl("data", "label", given[0], given[2], old, code=3)
-    assert "old.txt: all of its texts are among the labelled examples" in said
+    assert "old.txt: none of its texts is new: 1 in the labelled examples" in said
     (tmp_path / "old.txt").unlink()
     for words, told in (
         (["train.share=0.5"], "train.share=0.5: 1: students would learn a share"),
@@ -415,7 +458,8 @@ def test_a_student_learns_probabilities(place: Path) -> None:
     (place / "more.txt").write_text("a fine tale\n")
     more = (f"checkpoint={place}/student", f"input={place}/more.txt", f"out={place}/more")
     plmctl("data", "label", *more)
-    assert read_rows(place / "more/train.jsonl")[:12] == rows
+    own_rows = [{**row, "bundle": ""} for row in read_rows(place / "more/train.jsonl")[:12]]
+    assert own_rows == rows
     words = (*own, *run, f"input={place}/more.txt", f"out={place}/none", "--dry-run")
     plan = plmctl("self-train", *words).splitlines()
     assert "task.columns.probabilities=probabilities" in shlex.split(plan[2])
