@@ -80,7 +80,8 @@ class Evaluate(TaskUser, Command):
     # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means
     # dev
     split: str = "dev"
-    # unseen: rows with texts that the run was not trained on, which it knows by hashes; null: all
+    # unseen: rows with texts and bundles that the run was not trained on, which it knows by hashes;
+    # null: all
     only: Literal["unseen"] | None = None
     data: Data = Data()  # corpus for task=lm and task=held_out
     # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
@@ -374,7 +375,7 @@ class Evaluate(TaskUser, Command):
         """
         from plmctl.tasks import inference
         from plmctl.tasks.capabilities import submit
-        from plmctl.use.answering import warn_of_trained
+        from plmctl.use.answering import warn_of_bundles, warn_of_trained
         from plmctl.use.asked_task import name_file, write_for_board, write_split
         from plmctl.use.ensemble import join_members
         from plmctl.use.predict import ScoreTable, Told
@@ -398,6 +399,7 @@ class Evaluate(TaskUser, Command):
         if not name.startswith("train"):
             for home in homes:
                 warn_of_trained(home, examples)
+                warn_of_bundles(home, examples)
         file = write_split(output, name, examples, joined[name], self.input)
         scores = {}
         if inference.is_answered(examples):

@@ -155,7 +155,8 @@ def execute(plan: FinetuningPlan, session: Session) -> Result:
     best, largest = plan.metric
     session.log.is_percent = lambda metric: is_percent(metric, plan.task, plan.sides)
     if session.world.main:
-        keep_trained(session.folder, plan.data["train"].examples)
+        bundled = plan.task.splits.names_bundles
+        keep_trained(session.folder, plan.data["train"].examples, bundled=bundled)
     stable = bool(train.least_steps)
     if line := describe_outside(session.spec, [*plan.scored]):
         session.say(line)

@@ -1,9 +1,9 @@
-"""The texts that a run was trained on, as hashes, which its folder keeps."""
+"""The texts that a run was trained on, and their bundles, as hashes, which its folder keeps."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from plmctl.storage.atomic import write_bytes
 from plmctl.tasks.record import Example
 
 FILE = "trained_texts.bin"  # a file of a run, 8 bytes a text
+BUNDLES = "trained_bundles.bin"  # alike, of the values of task.columns.bundle
 
 
 def hash_texts(examples: Sequence[Example]) -> np.ndarray:
@@ -22,32 +23,47 @@ def hash_texts(examples: Sequence[Example]) -> np.ndarray:
     Returns:
         `[n]` uint64, in the order of the examples.
     """
-    digests = b"".join(
-        hashlib.blake2b(_join(example).encode(errors="replace"), digest_size=8).digest()
-        for example in examples
-    )
-    return np.frombuffer(digests, dtype="<u8")
+    return _hash(map(_join, examples))
 
 
-def keep_trained(run: Path, examples: Sequence[Example]) -> None:
-    """Write the hashes of the training examples into the folder of their run, each once."""
+def hash_bundles(examples: Sequence[Example]) -> np.ndarray:
+    """Hashes alike of the bundle of each example."""
+    return _hash(example.bundle for example in examples)
+
+
+def keep_trained(run: Path, examples: Sequence[Example], *, bundled: bool = False) -> None:
+    """Write the hashes of the training examples into the folder of their run, each once.
+
+    Args:
+        run: The folder.
+        examples: The training examples.
+        bundled: Whether a column has their bundles, so that other files have the same ones.
+    """
     write_bytes(run / FILE, np.unique(hash_texts(examples)).tobytes())
+    if bundled:
+        named = hash_bundles([each for each in examples if each.bundle])
+        write_bytes(run / BUNDLES, np.unique(named).tobytes())
 
 
-def read_trained(home: Path) -> np.ndarray | None:
+def read_trained(home: Path, name: str = FILE) -> np.ndarray | None:
     """The sorted hashes of the training examples of a run, or of the model of another folder;
     None where that file is missing.
+
+    Args:
+        home: The folder.
+        name: `FILE`, or `BUNDLES` for those of their bundles.
 
     Raises:
         DataError: The file is damaged.
     """
-    if not (home / FILE).is_file():
+    file = home / name
+    if not file.is_file():
         return None
     try:
-        return np.frombuffer((home / FILE).read_bytes(), dtype="<u8")
+        return np.frombuffer(file.read_bytes(), dtype="<u8")
     except (OSError, ValueError) as error:
         what = "the hashes of the training texts cannot be read"
-        raise DataError(what, file=home / FILE, fix=f"rm {home / FILE}") from error
+        raise DataError(what, file=file, fix=f"rm {file}") from error
 
 
 def is_trained_part(trained: np.ndarray, train: Sequence[Example]) -> bool:
@@ -60,8 +76,22 @@ def count_trained(trained: np.ndarray, examples: Sequence[Example]) -> int:
     return int(np.isin(hash_texts(examples), trained).sum())
 
 
+def find_known_bundles(home: Path, examples: Sequence[Example]) -> np.ndarray:
+    """Whether a model was trained on other rows of the bundle of each example; false of all where
+    its folder has no hashes of bundles.
+
+    Returns:
+        `[n]` bool.
+    """
+    trained = read_trained(home, BUNDLES)
+    named = np.array([bool(example.bundle) for example in examples], dtype=bool)
+    known = np.isin(hash_bundles(examples), [] if trained is None else trained)
+    return named & known
+
+
 def leave_trained(home: Path, examples: Sequence[Example]) -> tuple[list[Example], str]:
-    """The examples with texts that a model was not trained on, and a sentence on the others.
+    """The examples with texts and bundles that a model was not trained on, and a sentence on the
+    others.
 
     Args:
         home: The folder with the hashes of its training texts.
@@ -76,14 +106,37 @@ def leave_trained(home: Path, examples: Sequence[Example]) -> tuple[list[Example
         allowed = f"null: {home} keeps no hashes of its training texts ({FILE})"
         raise ConfigError("only", "unseen", allowed, fix="only=null")
     seen = np.isin(hash_texts(examples), trained)
-    rest = [each for each, known in zip(examples, seen, strict=True) if not known]
+    known = find_known_bundles(home, examples) & ~seen
+    rest = [each for each, left in zip(examples, seen | known, strict=True) if not left]
     if not rest:
         what = f"all of these {counted(len(examples), 'row')} were trained on by {home}"
+        what += f", {known.sum():,} of them as other rows of their bundles" if known.any() else ""
         place = examples[0].place.rpartition(":")[0]
         raise DataError(what, file=place, fix="task.path=<a file with other rows>")
-    others = f"the other {seen.sum():,}" if seen.any() else "no other"
+    others = [f"the other {seen.sum():,}"] if seen.any() else []
+    others += [f"bundles of {known.sum():,}{' more' if seen.any() else ''}"] if known.any() else []
     counts = f"{len(rest):,} of {len(examples):,} rows are scored"
-    return rest, f"{counts}: {home} was trained on {others}"
+    line = f"{counts}: {home} was trained on {' and on '.join(others) or 'no other'}"
+    return rest, "; ".join(filter(None, (line, describe_unknown_bundles(home, examples))))
+
+
+def describe_unknown_bundles(home: Path, examples: Sequence[Example]) -> str:
+    """A sentence where the bundles of examples, or of training, are not known; "" elsewhere."""
+    kept, named = (home / BUNDLES).is_file(), any(example.bundle for example in examples)
+    if kept and not named:
+        return "their bundles are not known, as they have no column of bundles"
+    return f"{home} does not say which bundles it was trained on" if named and not kept else ""
+
+
+def describe_known_bundles(known: Sequence[Example], checkpoint: object) -> str:
+    """A sentence on scored examples whose bundles a model was trained on; "" for none."""
+    if not known:
+        return ""
+    many = counted(len({example.bundle for example in known}), "bundle")
+    return (
+        f"{counted(len(known), 'row')} of {many} that {checkpoint} was trained on, too: their score"
+        " does not say how new bundles are answered"
+    )
 
 
 def describe_trained(count: int, examples: int, checkpoint: object, *, single: bool = False) -> str:
@@ -103,6 +156,11 @@ def describe_trained(count: int, examples: int, checkpoint: object, *, single: b
         f"{count:,} of {examples:,} rows {has} a text that {checkpoint} was trained on:"
         f" their score says what it learnt by heart{rest}"
     )
+
+
+def _hash(texts: Iterable[str]) -> np.ndarray:
+    digests = (hashlib.blake2b(text.encode(errors="replace"), digest_size=8) for text in texts)
+    return np.frombuffer(b"".join(each.digest() for each in digests), dtype="<u8")
 
 
 def _join(example: Example) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.base import Runtime
@@ -17,7 +19,14 @@ from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
-from plmctl.tasks.trained_texts import count_trained, describe_trained, read_trained
+from plmctl.tasks.trained_texts import (
+    count_trained,
+    describe_known_bundles,
+    describe_trained,
+    find_known_bundles,
+    hash_texts,
+    read_trained,
+)
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import (
     calibrate,
@@ -103,6 +112,7 @@ def answer_examples(
     home, single = loaded.source.home, not new_texts
     remarks = {
         "trained on": warn_of_trained(home, examples, single=single) if new_rows else Told(""),
+        "bundles trained on": warn_of_bundles(home, examples) if new_rows else Told(""),
         **describe_read(read, task),
         "scored": Told(task.describe_scoring(examples)),
         "split": Told("" if new_texts else whole),
@@ -137,6 +147,18 @@ def warn_of_trained(home: Path, examples: Sequence[Example], *, single: bool = F
     if line:
         remark(line, WARN)
     return Told(line, count)
+
+
+def warn_of_bundles(home: Path, examples: Sequence[Example]) -> Told:
+    """A sentence alike on examples with new texts whose bundles a model was trained on."""
+    trained = read_trained(home)
+    seen = np.isin(hash_texts(examples), [] if trained is None else trained)
+    known = find_known_bundles(home, examples) & ~seen
+    own = [example for example, is_known in zip(examples, known, strict=True) if is_known]
+    line = describe_known_bundles(own, home)
+    if line:
+        remark(line, WARN)
+    return Told(line, len(own))
 
 
 def describe_read(read: inference.ReadPieces, task: Task) -> dict[str, Told]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from plmctl.config.build import build
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.trained_texts import keep_trained, leave_trained
-from plmctl.use.answering import warn_of_trained
+from plmctl.use.answering import warn_of_bundles, warn_of_trained
 from plmctl.use.asked_task import Destination, ask_all, choose_out, choose_task, write_split
 
 
@@ -100,6 +101,29 @@ def test_rows_that_training_has_seen_are_left_out(file: Path, tmp_path: Path) ->
     assert told == f"10 of 40 rows are scored: {tmp_path} was trained on the other 30"
     with pytest.raises(DataError, match=f"{file}: all of these 30 rows were trained on by"):
         leave_trained(tmp_path, rows[10:])
+
+
+def test_rows_of_bundles_that_training_has_seen_are_left_out(file: Path, tmp_path: Path) -> None:
+    """Rows 10 to 39 are trained on, of customers 2 to 7; rows 10 to 14 stand here again."""
+    rows = asked(file, "task.dev_share=0")[1].read("train")
+    rows = [replace(row, bundle=f"K{n // 5}") for n, row in enumerate(rows)]
+    keep_trained(tmp_path, rows[10:], bundled=True)
+    other = [replace(row, fields={"text": f"new {row.id}"}) for row in rows]
+    scored = [*rows[10:15], *other[:8], *other[12:23], replace(other[0], bundle="")]
+    rest, told = leave_trained(tmp_path, scored)
+    assert rest == [*other[:8], scored[-1]]
+    assert told == (
+        f"9 of 25 rows are scored: {tmp_path} was trained on the other 5 and on bundles of 11 more"
+    )
+    said = warn_of_bundles(tmp_path, scored)
+    assert said.value == 11
+    assert said.text.startswith(f"11 rows of 3 bundles that {tmp_path} was trained on, too")
+    assert warn_of_bundles(tmp_path, other[:8]).text == ""
+    bare = [replace(row, bundle="") for row in other]
+    assert "bundles are not known, as they have no column" in leave_trained(tmp_path, bare)[1]
+    (old := tmp_path / "old").mkdir()
+    keep_trained(old, rows[10:])  # a run without a column of bundles
+    assert "does not say which bundles" in leave_trained(old, other)[1]
 
 
 def test_answers_to_a_split_are_spelled_as_its_table(tmp_path: Path) -> None:
