@@ -119,8 +119,9 @@ def find_examples(run: Path, split: str) -> tuple[int, str]:
     """(the number of the examples of a split, a hash of their ids and gold labels); of a run
     without predictions the number in its result, 0 where it has none, and "".
     """
-    file = run / "predictions" / f"{split}.jsonl"
-    if not file.is_file():
+    files = (run / folder / f"{split}.jsonl" for folder in ("predictions", "eval"))
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
         return ((read_result(run) or {}).get("examples") or {}).get(split, 0), ""
     known = sorted(
         json.dumps([row.get("id"), row.get("golds", row.get("gold"))], sort_keys=True)

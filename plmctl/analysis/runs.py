@@ -193,6 +193,19 @@ def keeps_decision(folder: Path) -> bool:
     return any(folder.glob("checkpoints/*/decision.json"))
 
 
+def find_tested(folder: Path) -> Path | None:
+    """The answers to test that `plmctl eval split=test` left in a run; None without any, or where
+    training has scored test itself.
+    """
+    file = folder / "eval" / "test.jsonl"
+    return file if file.is_file() and not (folder / "predictions" / file.name).is_file() else None
+
+
+def is_evaluated(folder: Path) -> bool:
+    """Whether `plmctl eval` has changed or added scores of a run."""
+    return keeps_decision(folder) or find_tested(folder) is not None
+
+
 def read_baselines(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
     """baselines.json of a fine-tuned run; empty if it is missing."""
     file = folder / BASELINES

@@ -11,13 +11,7 @@ from typing import Any
 
 from safetensors import safe_open
 
-from plmctl.analysis.runs import (
-    RunLog,
-    keeps_decision,
-    read_baselines,
-    read_predictions,
-    read_result,
-)
+from plmctl.analysis.runs import RunLog, is_evaluated, read_baselines, read_predictions, read_result
 from plmctl.artifacts.loading import open_source
 from plmctl.config.first_session import first_lines
 from plmctl.config.groups import LENGTHS
@@ -94,7 +88,7 @@ def add_card(
 
 def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], str]:
     """(what result.json has, or what the decision of a checkpoint makes of it, which that is)."""
-    if keeps_decision(folder):
+    if is_evaluated(folder):
         from plmctl.report.decided import decide_run  # brings torch
 
         if decided := decide_run(folder, plugins):

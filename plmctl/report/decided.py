@@ -1,15 +1,21 @@
 """The predictions that training left in a run, as what `plmctl eval calibrate=` kept in its
-checkpoint decides them: those of the newest evaluation.
+checkpoint decides them, and those of test by `plmctl eval split=test`: the newest evaluation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plmctl.analysis.runs import keeps_decision, read_predictions, read_result
-from plmctl.artifacts.kept_decision import FILE
+from plmctl.analysis.runs import (
+    find_tested,
+    keeps_decision,
+    read_predictions,
+    read_result,
+    read_rows,
+)
+from plmctl.artifacts.kept_decision import FILE, read_decision
 from plmctl.artifacts.loading import find
 from plmctl.artifacts.model_facts import reading
 from plmctl.config.build import build
@@ -18,6 +24,7 @@ from plmctl.config.saved import CONFIG, read_spec
 from plmctl.config.spec import thaw
 from plmctl.core.errors import PlmctlError
 from plmctl.core.rounding import round_floats
+from plmctl.core.spelling import spell_line
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.scores.below import TESTS
 from plmctl.tasks.task import Task, as_task
@@ -32,12 +39,16 @@ class DecidedRun(NamedTuple):
         predictions: The predictions of each split.
         how: The decision in words; "" without one.
         applied: whether they are by that decision; else `how` says why not.
+        fitted: The split that the decision was fitted to; "" without one.
+        note: A remark on the answers to test.
     """
 
     result: dict[str, Any]
     predictions: dict[str, list[dict[str, Any]]]
     how: str
     applied: bool
+    fitted: str = ""
+    note: str = ""
 
     def describe(self, answers: str = "calibrated answers") -> str:
         """The kind of these scores, behind "scores are"; "" without a decision."""
@@ -58,11 +69,11 @@ def find_decided(run: Path) -> Path | None:
 
 
 def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
-    """The predictions and scores of a run by its decision; None for one without a decision. As
-    training left them where the task cannot be built, which `how` says.
+    """The predictions and scores of a run by its decision, and of test by its evaluation; None
+    without both. As training left them where the task cannot be built, which `how` says.
     """
-    checkpoint = find_decided(run)
-    if checkpoint is None:
+    checkpoint, tested = find_decided(run), find_tested(run)
+    if checkpoint is None and tested is None:
         return None
     result, found = read_result(run) or {}, read_predictions(run)
     try:
@@ -71,17 +82,38 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
         task = None
     if task is None:
         how = f"from before calibration; plmctl eval checkpoint={run} has those with it"
-        return DecidedRun(result, found, how, applied=False)
+        return DecidedRun(result, found, how, applied=False) if checkpoint else None
     metrics, intervals, how = dict(result.get("metrics", {})), dict(result.get("intervals", {})), ""
-    for split, rows in found.items():
-        decided, said = decide_by_kept(checkpoint, task, rows)
-        if said and split in metrics:
-            found[split], how = decided, said
-            metrics[split] = round_floats({**metrics[split], **task.score(decided)})
-            intervals[split] = round_floats(find_intervals(task, decided))
-    result.pop(TESTS, None)  # tests the predictions before the decision
+    fitted = note = ""
+    if checkpoint is not None:
+        decision = read_decision(checkpoint)
+        fitted = decision.fitted if decision else ""
+        for split, rows in found.items():
+            decided, said = decide_by_kept(checkpoint, task, rows)
+            if said and split in metrics:
+                found[split], how = decided, said
+                metrics[split] = round_floats({**metrics[split], **task.score(decided)})
+                intervals[split] = round_floats(find_intervals(task, decided))
+        result.pop(TESTS, None)  # tests the predictions before the decision
+    if tested is not None and (rows := read_rows(tested)) and _is_labelled(rows[0]):
+        found["test"], metrics["test"] = rows, round_floats(task.score(rows))
+        intervals["test"] = round_floats(find_intervals(task, rows))
+        result["examples"] = {**result.get("examples", {}), "test": len(rows)}
+        note = _compare_times(tested, checkpoint, run)
     result = {**result, "metrics": metrics, "intervals": intervals}
-    return DecidedRun(result, found, how, applied=True)
+    return DecidedRun(result, found, how, applied=True, fitted=fitted, note=note)
+
+
+def _is_labelled(row: Mapping[str, Any]) -> bool:
+    return row.get("golds", row.get("gold")) is not None
+
+
+def _compare_times(tested: Path, checkpoint: Path | None, run: Path) -> str:
+    """A remark on answers that are older than the decision; "" for others."""
+    if checkpoint is None or (checkpoint / FILE).stat().st_mtime <= tested.stat().st_mtime:
+        return ""
+    line = spell_line("eval", run, "split=test")
+    return f"its answers to test are from before calibration; {line} has those with it"
 
 
 def read_task(folder: Path, plugins: Sequence[str] = ()) -> Task | None:

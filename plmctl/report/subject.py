@@ -14,7 +14,7 @@ from plmctl.analysis.runs import (
     CONFIG,
     METRICS,
     RunLog,
-    keeps_decision,
+    is_evaluated,
     read_baselines,
     read_predictions,
     read_result,
@@ -100,8 +100,10 @@ class ReportedRun:
 
     @cached_property
     def decided(self) -> DecidedRun | None:
-        """Its results by the decision of its checkpoint; None without one."""
-        if not keeps_decision(self.folder):
+        """Its results by the decision of its checkpoint, with those of test by `plmctl eval`; None
+        without both.
+        """
+        if not is_evaluated(self.folder):
             return None
         from plmctl.report.decided import decide_run  # brings torch
 

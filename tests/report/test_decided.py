@@ -14,7 +14,7 @@ from plmctl.artifacts.kept_decision import write_decision
 from plmctl.report.card import make_card
 from plmctl.report.decided import DecidedRun, decide_run
 from plmctl.report.subject import find_subject
-from plmctl.tasks.calibration import LabelDecision
+from plmctl.tasks.calibration import BINS, LabelDecision
 from tests.command import plmctl
 from tests.report import fabricated
 
@@ -98,6 +98,40 @@ def test_reports_card_and_comparison_have_the_scores_of_the_decision(
     assert found["metrics"]["accuracy"]["second"] == 1
     assert found["decided"] == {"b": HOW}
     assert f"dev.jsonl, decided anew: {HOW}" in plmctl("compare", str(run), str(run))
+
+
+def test_the_sheet_has_the_test_split_that_was_scored_later(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guesses of 0.6, 0.7, 0.9 and 0.8, of which the last is wrong: 3 of 4 are right."""
+    sure = [0.6, 0.7, 0.9, 0.8]
+    rows = [
+        {"id": str(n), "gold": "yyyn"[n], "guess": "y", "probabilities": {"n": 1 - p, "y": p}}
+        for n, p in enumerate(sure)
+    ]
+    (run / "eval").mkdir()
+    (run / "eval/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    error = (0.4 + 0.3 + 0.1 + 0.8) / 4  # each in an interval of its own
+    told = f"Expected calibration error: {100 * error:.1f}%, of 4 examples of test"
+    plmctl("report", str(run), "--brief", "--out", f"{run}/sheet.md")
+    sheet = (run / "sheet.md").read_text()
+    assert "accuracy 0.75, 95% interval 0.3006 to 0.9544, of 4 examples" in sheet  # Wilson's
+    assert told in sheet
+    assert "too good" not in sheet
+    assert make_card(run, RunLog.read_started(run).config).count("value: 0.75") == 1
+    calibrate(run, monkeypatch)
+    plmctl("report", str(run), "--out", f"{run}/page.md")
+    page = (run / "page.md").read_text()
+    assert "answers to test are from before calibration; plmctl eval" in page
+    assert told in page
+    assert f"of dev in {BINS} intervals of the probability of the guess, on the rows" in page
+    (run / "eval/test.jsonl").touch()  # scored again
+    assert "before calibration" not in words_of(run)
+
+
+def words_of(run: Path) -> str:
+    plmctl("report", str(run), "--brief", "--out", f"{run}/sheet.md")
+    return (run / "sheet.md").read_text()
 
 
 def test_from_python_a_decision_is_one_by_which_scores_are(

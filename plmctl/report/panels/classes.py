@@ -9,7 +9,7 @@ from typing import Any
 from plmctl.report.charts import draw_lines
 from plmctl.report.page import Block, Chart, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
-from plmctl.report.subject import SplitPredictions
+from plmctl.report.subject import ReportedRun, SplitPredictions
 from plmctl.report.text import clip, format_percent
 from plmctl.tasks.calibration import BINS, measure_calibration
 from plmctl.tasks.scores.metrics import find_ranks
@@ -17,6 +17,7 @@ from plmctl.tasks.scores.metrics import find_ranks
 CLASSES = 20  # rows of a matrix; of more classes, the pairs that are confused most often
 MOST = 10  # mistakes, and classes that a remark names
 FEW, LOW = 20, 0.5  # rows of a class, and its recall, below which a remark says so
+FITTED = ", on the rows that the calibration was fitted on, so it is too good"
 FAR = "Scores that are furthest from the gold ones."
 RANKED = "Scores whose rank among all, from 0 to 1, is furthest from that of the gold ones."
 SURE = "Wrong answers by the probability that the model gives them."
@@ -114,11 +115,10 @@ def calibration(found: SplitPredictions) -> list[Block]:
     rows = found.rows
     if rows[0].get("gold") is None or not has_class_probabilities(rows[0]):
         return []
-    error, bins = measure_calibration(rows)
+    _, bins = measure_calibration(rows)
     about = (
-        f"Expected calibration error: {format_percent(error)}, of {len(rows):,} examples in"
-        f" {BINS} intervals of the probability of the guess. Above the dashed line guesses are"
-        " right more often than they say."
+        f"{describe_error(found.run, found.split, rows)} Above the dashed line guesses are right"
+        " more often than they say."
     )
     picture = draw_lines(
         {"share that is right": [(each.confidence, each.accuracy) for each in bins]},
@@ -128,6 +128,18 @@ def calibration(found: SplitPredictions) -> list[Block]:
         guides={"as they say": [(0.0, 0.0), (1.0, 1.0)]},
     )
     return [Paragraph(about), Chart(f"calibration-{found.run.name}-{found.split}", picture)]
+
+
+def describe_error(run: ReportedRun, split: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence on the calibration error of a split; "" where no label has a probability."""
+    if not rows or rows[0].get("gold") is None or not has_class_probabilities(rows[0]):
+        return ""
+    fitted = run.decided is not None and run.decided.fitted == split
+    return (
+        f"Expected calibration error: {format_percent(measure_calibration(rows)[0])}, of"
+        f" {len(rows):,} examples of {split} in {BINS} intervals of the probability of the guess"
+        f"{FITTED if fitted else ''}."
+    )
 
 
 @panel_of(SplitPredictions, order=11, title="Most confidently wrong")

@@ -18,6 +18,7 @@ from plmctl.data.held_out import read_held_out
 from plmctl.report.charts import Level, draw_levels
 from plmctl.report.page import Block, Chart, Code, Paragraph
 from plmctl.report.panel import panel_of
+from plmctl.report.panels.classes import describe_error
 from plmctl.report.panels.curves import find_floors
 from plmctl.report.subject import ReportedRun, Subject, choose_split
 from plmctl.report.text import format_number, spell_within
@@ -69,6 +70,7 @@ def panel(subject: Subject) -> list[Block]:
         return [*drawn, *below, *known, *_explain_unlike(subject, rankings), *order]
     run = subject.runs[0]
     sure = [Paragraph(f"How sure: {' '.join(lines)}")] if (lines := _judge(run)) else []
+    sure += [Paragraph(line) for line in _describe_probabilities(run)]
     hints = " ".join([*([LOW] if below else []), *_judge_length(run, _metric(run) or "loss")])
     return [
         *drawn,
@@ -228,6 +230,14 @@ def _judge(run: ReportedRun) -> list[str]:
     elif (run.result or {}).get("intervals"):
         lines.append(NO_INTERVAL.format(metric=run.spell(metric), value=format_number(value)))
     return lines
+
+
+def _describe_probabilities(run: ReportedRun) -> Iterator[str]:
+    """Sentences on how right the probabilities of the answers are."""
+    if line := describe_error(run, split := _split(run), run.predictions.get(split, ())):
+        yield line
+    if run.decided and run.decided.note:
+        yield f"{run.name}: {run.decided.note}."
 
 
 def _judge_length(run: ReportedRun, metric: str) -> list[str]:
