@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +26,8 @@ class Clean(TaskUser, Command):
     """Write a labelled table without copies, contradictory labels, empty texts and empty labels.
 
     PATH is the table. Without out= it only shows what would go. With task.dev_share= or
-    task.test_share= it writes files of train, dev and test.
+    task.test_share= it writes files of train, dev and test. With keep_parts= it adds new rows to
+    such files.
     """
 
     about = About(
@@ -46,38 +47,52 @@ class Clean(TaskUser, Command):
     out: str | None = None  # a new file, or a new folder for parts; null: nothing is written
     # equal texts with several labels: drop all of them, or keep one with each label
     contradictory: Literal["drop", "keep"] = "drop"
+    # a folder of parts that an earlier call wrote: its rows stay in their parts, new ones go to the
+    # part of their bundle, or are divided by the shares, which are those of the folder unless given
+    keep_parts: str | None = None
     overwrite: bool = False  # replace an existing file
 
     def perform(self) -> Result:
         """Show the rows that go, and write the others."""
         from plmctl.datasets.opening import build_task
-        from plmctl.tasks.cleaned import clean_table, divide_table
+        from plmctl.tasks.cleaned import clean_table, divide_table, extend_parts, read_parts
 
         task = build_task(self.task, self.plugins, "the labelled table of which task?")
         task.splits.name_columns(find_ids(self.provenance))
         splits = task.splits
-        table = clean_table(task, keep_disputed=self.contradictory == "keep")
-        parts = divide_table(splits, table.kept)
+        old = read_parts(task, Path(self.keep_parts).expanduser()) if self.keep_parts else {}
+        known = [each for part in old.values() for each in part.examples]
+        table = clean_table(task, keep_disputed=self.contradictory == "keep", known=known)
+        parts = extend_parts(splits, table, old) if old else divide_table(splits, table.kept)
         if self.out is not None:
-            self._write(table, parts, self.out)
+            extended = {name: part.extend(table, parts[name]) for name, part in old.items()}
+            self._write(table, extended or {n: table.spell(own) for n, own in parts.items()})
         gone = {reason: [line for line, _ in rows] for reason, rows in table.dropped.items()}
         sizes = {name: len(own) for name, own in parts.items()}
-        found = {"out": self.out, "kept": len(table.kept), "dropped": gone, "parts": sizes}
-        trimmed = [line for line, _ in table.trimmed]
-        return self.report({**found, "trimmed": trimmed}, self._describe(task, table, parts))
+        found: dict[str, Any] = {
+            "out": self.out,
+            "kept": len(table.kept),
+            "dropped": gone,
+            "parts": sizes,
+        }
+        found["trimmed"] = [line for line, _ in table.trimmed]
+        whole = {name: [*part.examples, *parts[name]] for name, part in old.items()} or parts
+        new = {name: len(own) for name, own in parts.items()} if old else {}
+        return self.report(found, self._describe(task, table, whole, new))
 
-    def _write(self, table: CleanTable, parts: dict[str, list[Example]], out: str) -> None:
+    def _write(self, table: CleanTable, parts: Mapping[str, str]) -> None:
+        """Write the texts of `parts` into a folder, or without any the table into a file."""
         from plmctl.storage.atomic import open_atomic, refuse_existing
         from plmctl.storage.resumable import hash_file, new_folder, write_folder
         from plmctl.text.tabular import kind_of
 
-        kind = kind_of(table.file)
+        kind, out = kind_of(table.file), str(self.out)
         if parts:
             words = [word for word in self.provenance.overrides if key_of(word) != "out"]
             job = {"made by": "plmctl data clean", "of": hash_file(table.file), "settings": words}
             with write_folder(new_folder(out), job) as made:
-                for name, own in parts.items():
-                    made.write(f"{name}{kind}", table.spell(own))
+                for name, text in parts.items():
+                    made.write(f"{name}{kind}", text)
             return
         file = Path(out).expanduser()
         if file.suffix != kind:
@@ -88,15 +103,20 @@ class Clean(TaskUser, Command):
             stream.write(table.spell(table.kept).encode())
 
     def _describe(
-        self, task: Task, table: CleanTable, parts: dict[str, list[Example]]
+        self,
+        task: Task,
+        table: CleanTable,
+        parts: Mapping[str, Sequence[Example]],
+        new: Mapping[str, int],
     ) -> Iterator[str]:
         from plmctl.tasks.cleaned import describe_part
         from plmctl.tasks.inference import describe_reading
 
         yield from table.describe()
         yield from describe_reading(task.splits.reader)
-        named = parts or {"labels": [*table.kept]}
-        yield from (describe_part(name, own) for name, own in named.items())
+        named: Mapping[str, Sequence[Example]] = parts or {"labels": table.kept}
+        for name, own in named.items():
+            yield describe_part(name, own) + (f", {new[name]:,} of them new" if new else "")
         if self.out is None:
             yield "nothing is written: out=<a new file, or a folder for parts> writes the rest"
             return

@@ -7,8 +7,8 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from plmctl.text.tabular import (
 )
 
 TAB = "\t"
+PARTS = ("train", "dev", "test")
 KINDS = (CSV, TSV, *JSON)
 ANSWERS = ("class", "types", "number")  # tasks with one example a row
 PASSED, EMPTY, DISPUTED, COPIES = (
@@ -93,12 +94,94 @@ class CleanTable:
         return lines
 
 
-def clean_table(task: Task, *, keep_disputed: bool = False) -> CleanTable:
+@dataclass(frozen=True)
+class KeptPart:
+    """A part that an earlier `data clean` wrote, whose rows stay where they are.
+
+    Args:
+        file: Its file.
+        text: The text of the file.
+        examples: Its examples.
+    """
+
+    file: Path
+    text: str
+    examples: Sequence[Example]
+
+    def extend(self, table: CleanTable, examples: Sequence[Example]) -> str:
+        """Its text with rows of another table behind it, whose lines end as its own."""
+        end = "\r\n" if self.text.endswith("\r\n") else "\n"
+        rows = (table.rows[each.place].rstrip("\r\n") + end for each in examples)
+        missing = "" if self.text.endswith("\n") else end
+        return self.text + missing + "".join(rows)
+
+
+def read_parts(task: Task, folder: Path) -> dict[str, KeptPart]:
+    """The parts in a folder of `data clean`, of the form of the table of a task.
+
+    Raises:
+        ConfigError: The folder has no file of train in this form.
+    """
+    kind, found = kind_of(_find_table(task)), {}
+    for name in PARTS:
+        file = folder / f"{name}{kind}"
+        if file.is_file():
+            text = file.read_bytes().decode()
+            found[name] = KeptPart(file, text, task.splits.read_file(file, task.columns))
+    if "train" not in found:
+        allowed = f"a folder that data clean wrote, with train{kind}"
+        raise ConfigError("keep_parts", str(folder), allowed, fix="keep_parts=null")
+    return found
+
+
+def extend_parts(
+    splits: Splits, table: CleanTable, known: Mapping[str, KeptPart]
+) -> dict[str, list[Example]]:
+    """The rows of a table by the part that gets them: that of their bundle, or of their text;
+    others are divided by the shares of `splits`, else by those of the parts.
+
+    Raises:
+        DataError: The columns of a part are other ones.
+    """
+    places: dict[Any, str] = {}
+    for name, part in known.items():
+        _need_columns(table, part)
+        for each in part.examples:
+            places.setdefault(find_key(each), name)
+            places.setdefault(each.bundle or find_key(each), name)
+    found: dict[str, list[Example]] = {name: [] for name in known}
+    rest = []
+    for each in table.kept:
+        name = places.get(each.bundle) or places.get(find_key(each))
+        (found[name] if name else rest).append(each)
+    if not (splits.dev_share or splits.test_share):
+        sizes = {name: len(part.examples) for name, part in known.items()}
+        total, test = sum(sizes.values()), sizes.get("test", 0)
+        dev_share = sizes.get("dev", 0) / max(1, total - test)
+        splits = replace(splits, dev_share=dev_share, test_share=test / total)
+    for name, own in splits.divide(rest).items() if rest else ():
+        found[name if name in known else "train"] += own
+    order = {each.place: number for number, each in enumerate(table.kept)}
+    return {name: sorted(own, key=lambda each: order[each.place]) for name, own in found.items()}
+
+
+def _need_columns(table: CleanTable, part: KeptPart) -> None:
+    """DataError where a part does not begin as the table does."""
+    own, other = table.start.removeprefix(MARK), part.text.removeprefix(MARK)
+    if not other.startswith(own.rstrip("\r\n")):
+        what = f"its first line is not that of {part.file}: {own.strip()}"
+        raise DataError(what, file=table.file, line=1, fix="the same columns with the same signs")
+
+
+def clean_table(
+    task: Task, *, keep_disputed: bool = False, known: Sequence[Example] = ()
+) -> CleanTable:
     """Read the table of a task, and find the rows that stay.
 
     Args:
         task: A task with one example a row.
         keep_disputed: Whether equal texts with several labels stay, once with each.
+        known: Examples of other files, which stay whatever the table has.
 
     Raises:
         ConfigError: The task has other files, or several.
@@ -109,11 +192,11 @@ def clean_table(task: Task, *, keep_disputed: bool = False) -> CleanTable:
     task.splits = task.splits.whole()
     examples = task.read("train")
     start, rows, trimmed = _divide(file, examples, reader, task.columns.get("label"))
-    known = {example.place for example in examples}
-    passed = [place for place in rows if place not in known]
-    if len(passed) != reader.skipped.get(str(file), 0) or len(known) < len(examples):
+    read = {example.place for example in examples}
+    passed = [place for place in rows if place not in read]
+    if len(passed) != reader.skipped.get(str(file), 0) or len(read) < len(examples):
         raise ConfigError("task", task.name, "a task that reads each row as one example")
-    kept, dropped = choose_rows(examples, keep_disputed=keep_disputed)
+    kept, dropped = choose_rows(examples, keep_disputed=keep_disputed, known=known)
     broken = {PASSED: [(_line(place), rows[place].strip()) for place in passed]} if passed else {}
     why = reader.why.get(str(file), "")
     lines = {_line(each.place) for each in kept}
@@ -127,21 +210,26 @@ def can_clean(task: Task) -> bool:
 
 
 def choose_rows(
-    examples: Sequence[Example], *, keep_disputed: bool = False
+    examples: Sequence[Example], *, keep_disputed: bool = False, known: Sequence[Example] = ()
 ) -> tuple[list[Example], dict[str, list[tuple[int, str]]]]:
-    """(the examples that stay, {reason: (line, words) of each other one})."""
+    """(the examples that stay, {reason: (line, words) of each other one}). A text among `known`
+    has its label there.
+    """
+    several, old = [*known, *examples], {each.place for each in known}
     reasons: dict[str, tuple[str, str]] = {}  # {file:line: (reason, words on the row that stays)}
-    for group in group_copies(examples, list(map(find_key, examples))):
-        if not all(find_key(group[0])):
-            reasons |= {each.place: (EMPTY, "") for each in group}
-        elif is_disputed(group) and not keep_disputed:
-            reasons |= {each.place: (DISPUTED, "") for each in group}
-        else:
-            first = dict[str, Example]()
-            for each in group:
-                own = first.setdefault(fold_name(repr(each.label)), each)
-                if own is not each:
-                    reasons[each.place] = (COPIES, f", as line {_line(own.place)}")
+    for group in group_copies(several, list(map(find_key, several))):
+        disputed = is_disputed(group) and not keep_disputed
+        first = dict[str, Example]()
+        for each in group:
+            own = first.get(fold_name(repr(each.label)))
+            if not all(find_key(each)):
+                reasons[each.place] = (EMPTY, "")
+            elif own is not None and each.place not in old:
+                reasons[each.place] = (COPIES, f", as {_spell_place(own, old)}")
+            elif disputed and each.place not in old:
+                reasons[each.place] = (DISPUTED, "")
+            else:
+                first.setdefault(fold_name(repr(each.label)), each)
     dropped: dict[str, list[tuple[int, str]]] = {name: [] for name in (EMPTY, DISPUTED, COPIES)}
     for each in examples:
         if each.place in reasons:
@@ -255,6 +343,12 @@ def _name_cells(
         return old, row
     cells[place] = new
     return old, (spell_row(cells, sign) if quoted else sign.join(cells)) + row[len(bare) :]
+
+
+def _spell_place(example: Example, old: Collection[str]) -> str:
+    """`line 5`, or `line 5 of tickets/train.csv` for a row of another file."""
+    file, _, line = example.place.rpartition(":")
+    return f"line {line} of {file}" if example.place in old else f"line {line}"
 
 
 def _line(place: str) -> int:

@@ -143,3 +143,47 @@ def test_parts_are_files_and_the_command_shows_before_it_writes(
     assert sum(map(len, of)) == 40
     with pytest.raises(ConfigError, match="out"):
         perform(compose("clean", None, [*words, f"out={tmp_path / 'other.tsv'}"]))
+
+
+def test_new_rows_leave_the_old_ones_in_their_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Old rows stand first, as they were; rows of a known customer go to the part of that one."""
+    old = [f"K{n % 40};text {n};{'Lob' if n % 3 else 'Versand'}" for n in range(200)]
+    file = write(tmp_path / "t.csv", [HEAD, *old])
+    columns = [f"task.columns.{role}={name}" for role, name in COLUMNS.items()]
+    words = ["task=classification", *columns]
+    shares = ["task.dev_share=0.1", "task.test_share=0.2", f"task.path={file}"]
+    assert perform(compose("clean", None, [*words, *shares, f"out={tmp_path / 'parts'}"])) == 0
+    before = {f.stem: f.read_bytes().decode() for f in (tmp_path / "parts").glob("*.csv")}
+    added = [f"K{n % 80};more {n};{'Lob' if n % 3 else 'Versand'}" for n in range(160)]
+    gone = ["K99;TEXT 5;Lob", "K98;text 6;Lob"]  # a copy, and another label than the old one
+    new = write(tmp_path / "new.csv", [HEAD.removeprefix("\ufeff"), *added, *gone], "\n")
+    words += [f"task.path={new}", f"keep_parts={tmp_path / 'parts'}"]
+    capsys.readouterr()
+    assert perform(compose("clean", None, [*words, f"out={tmp_path / 'next'}"])) == 0
+    said = capsys.readouterr().out
+    assert "162 rows, of which 160 stay" in said
+    line = next(n for n, row in enumerate(before["train"].splitlines(), 1) if ";text 5;" in row)
+    assert f"'TEXT 5' (Lob), as line {line} of {tmp_path / 'parts' / 'train.csv'}" in said
+    assert "contradictory labels: 1" in said
+    after = {f.stem: f.read_bytes().decode() for f in (tmp_path / "next").glob("*.csv")}
+    part_of, of_new, counts = dict[str, str](), dict[str, str](), dict[str, int]()
+    for name, text in after.items():
+        assert text.startswith(before[name])
+        part_of |= {row.partition(";")[0]: name for row in before[name].splitlines()[1:]}
+        rows = text.removeprefix(before[name]).split("\r\n")
+        counts[name] = len(rows) - 1
+        for row in rows[:-1]:
+            assert of_new.setdefault(row.partition(";")[0], name) == name
+    assert sum(counts.values()) == 160
+    assert {customer: of_new[customer] for customer in part_of} == part_of
+    fresh = [name for customer, name in of_new.items() if customer not in part_of]
+    assert len(fresh) == 40  # of two rows each, divided as the old ones: 20% test, 9.4% dev
+    assert (fresh.count("test"), fresh.count("dev")) == (8, 3)
+    assert f", {counts['test']} of them new" in said
+    other = write(tmp_path / "other.csv", ["Text;Kunde;Art", "a;K1;Lob"], "\n")
+    with pytest.raises(DataError, match="its first line is not that of"):
+        perform(compose("clean", None, [*words, f"task.path={other}"]))
+    with pytest.raises(ConfigError, match="keep_parts"):
+        perform(compose("clean", None, [*words, f"keep_parts={tmp_path}"]))
