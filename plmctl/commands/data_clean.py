@@ -47,8 +47,8 @@ class Clean(TaskUser, Command):
     out: str | None = None  # a new file, or a new folder for parts; null: nothing is written
     # equal texts with several labels: drop all of them, or keep one with each label
     contradictory: Literal["drop", "keep"] = "drop"
-    # a folder of parts that an earlier call wrote: its rows stay in their parts, new ones go to the
-    # part of their bundle, or are divided by the shares, which are those of the folder unless given
+    # a folder of parts by an earlier call, whose rows stay there. New rows go to the part of their
+    # bundle; others are divided by the shares, without any by those of the folder
     keep_parts: str | None = None
     overwrite: bool = False  # replace an existing file
 
@@ -115,8 +115,8 @@ class Clean(TaskUser, Command):
         yield from table.describe()
         yield from describe_reading(task.splits.reader)
         named: Mapping[str, Sequence[Example]] = parts or {"labels": table.kept}
-        for name, own in named.items():
-            yield describe_part(name, own) + (f", {new[name]:,} of them new" if new else "")
+        for name, rows in named.items():
+            yield describe_part(name, rows) + (f", {new[name]:,} of them new" if new else "")
         if self.out is None:
             yield "nothing is written: out=<a new file, or a folder for parts> writes the rest"
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +22,7 @@ from plmctl.config import command
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, UsageError, list_problems
+from plmctl.core.progress import clock
 from plmctl.core.terminal import remark
 from plmctl.jobs.job import Config, Job
 from plmctl.jobs.journal import JobJournal
@@ -64,6 +66,30 @@ class Ended(Exception):
         self.job, self.code = job, code
 
 
+class StepTimes:
+    """Lines on the steps of a phase: the number of each, its time, and that of the rest."""
+
+    def __init__(self) -> None:
+        self.total = self.done = 0
+        self.spent = 0.0
+
+    def begin(self, total: int) -> None:
+        """Begin a phase of at most `total` steps."""
+        self.total, self.done, self.spent = total, 0, 0.0
+
+    def number(self) -> str:
+        """`step 3 of at most 12`."""
+        return f"step {self.done + 1} of at most {max(self.total, self.done + 1)}"
+
+    def end(self, seconds: float) -> str:
+        """Count a step; `0:21, at most about 2:30 left of these steps`."""
+        self.done, self.spent = self.done + 1, self.spent + seconds
+        left = (self.total - self.done) * self.spent / self.done
+        return f"{clock(seconds)}" + (
+            f", at most about {clock(left)} left of these steps" if left > 0 else ""
+        )
+
+
 class Climb:
     """The way down the ladder, from the run to the smallest model.
 
@@ -90,6 +116,8 @@ class Climb:
         self._check_training()
         self.journal, self.work = JobJournal({}, folder), work_with(bench)
         self.run = Rung("the run", self.whole, "torch, 32 bits")
+        self.steps = StepTimes()
+        self.steps.begin(1 + len(self.forms))
 
     def predict(self) -> LadderResult:
         """Measure the shape of each rung, before any training."""
@@ -106,11 +134,14 @@ class Climb:
         outcome = self._conclude(rungs)
         if not any(map(outcome.keeps, rungs)):
             self.forms += [Form(form.library, 32) for form in self.forms if form != PACKED]
+            self.steps.begin(len(self.forms) - len(rungs))
             rungs += [self._write(self.whole, form) for form in self.forms[len(rungs) :]]
         if self._conclude(rungs).chosen:
             return self._conclude(rungs)
         form = self._choose_form(rungs)
-        for predicted in self._find_rungs(form):
+        shapes = self._find_rungs(form)
+        self.steps.begin(2 * len(shapes))  # one is trained, then written
+        for predicted in shapes:
             if not self._meets(predicted.costs):  # the smallest one: it says how near it comes
                 return self._conclude([*rungs, predicted])
             rungs.append(self._write(predicted.shape, form, predicted.costs))
@@ -167,6 +198,7 @@ class Climb:
             known[shape] = self._predict(shape, form)
             return self._meets(known[shape].costs)
 
+        self.steps.begin(len(self.depths) * len(self.widths).bit_length())
         shapes = find_rungs(self.depths, self.widths, reaches, self.units)
         smallest = sorted(known, key=lambda shape: shape.share)[:1]
         return [known[shape] for shape in shapes or smallest]
@@ -216,8 +248,10 @@ class Climb:
         """Do a job unless it is done; the folder of its run."""
         self.journal.add({job.name: job})
         if self.journal.states[job.name].kind != "done":
-            remark(f"{job.label} ...")
+            remark(f"{self.steps.number()}: {job.label} ...")
+            begun = time.monotonic()
             code = run_here(self.journal, self.work)
+            remark(f"{job.label}: {self.steps.end(time.monotonic() - begun)}")
             if self.journal.states[job.name].kind != "done":
                 raise Ended(job, code)
         return Path(self.journal.runs[job.name])

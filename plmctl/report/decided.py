@@ -1,5 +1,5 @@
 """The predictions that training left in a run, as what `plmctl eval calibrate=` kept in its
-checkpoint decides them, and those of test by `plmctl eval split=test`: the newest evaluation.
+checkpoint decides them: those of the newest evaluation. Those of test are by `plmctl eval`.
 """
 
 from __future__ import annotations

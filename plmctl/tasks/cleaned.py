@@ -150,11 +150,11 @@ def extend_parts(
             places.setdefault(find_key(each), name)
             places.setdefault(each.bundle or find_key(each), name)
     found: dict[str, list[Example]] = {name: [] for name in known}
-    rest = []
+    rest: list[Example] = []
     for each in table.kept:
-        name = places.get(each.bundle) or places.get(find_key(each))
-        (found[name] if name else rest).append(each)
-    if not (splits.dev_share or splits.test_share):
+        place = places.get(each.bundle) or places.get(find_key(each))
+        (found[place] if place else rest).append(each)
+    if splits.dev_share is splits.test_share is None:
         sizes = {name: len(part.examples) for name, part in known.items()}
         total, test = sum(sizes.values()), sizes.get("test", 0)
         dev_share = sizes.get("dev", 0) / max(1, total - test)

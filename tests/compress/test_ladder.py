@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 
 from plmctl.compress.bench import Costs
+from plmctl.compress.climb import StepTimes
 from plmctl.compress.ladder import find_rungs
 from plmctl.compress.rung import LadderResult, Rung
 from plmctl.compress.shape import Shape, list_depths, list_widths
@@ -91,3 +92,28 @@ def test_of_a_loss_less_is_better() -> None:
     outcome = conclude(rungs, larger=False)
     assert outcome.share(rungs[0]) == pytest.approx(0.9)
     assert [outcome.keeps(rung) for rung in rungs[1:]] == [False, True]
+
+
+def test_steps_say_how_long_they_took_and_what_is_left() -> None:
+    steps = StepTimes()
+    steps.begin(3)
+    assert steps.number() == "step 1 of at most 3"
+    assert steps.end(20) == "0:20, at most about 0:40 left of these steps"
+    assert steps.number() == "step 2 of at most 3"
+    assert steps.end(40) == "0:40, at most about 0:30 left of these steps"  # 30 s each
+    assert steps.end(5) == "0:05"
+    assert steps.number() == "step 4 of at most 4"
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 12, 16])
+@pytest.mark.parametrize("most", [0.1, 2.0, 5.0, 20.0])
+def test_no_more_shapes_are_timed_than_the_steps_say(heads: int, most: float) -> None:
+    depths, widths = list_depths(12), list_widths(heads)
+    timed: list[Shape] = []
+
+    def reaches(shape: Shape) -> bool:
+        timed.append(shape)
+        return weigh(shape) <= most
+
+    find_rungs(depths, widths, reaches)
+    assert len(timed) <= len(depths) * len(widths).bit_length()

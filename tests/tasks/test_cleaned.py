@@ -182,6 +182,10 @@ def test_new_rows_leave_the_old_ones_in_their_parts(
     assert len(fresh) == 40  # of two rows each, divided as the old ones: 20% test, 9.4% dev
     assert (fresh.count("test"), fresh.count("dev")) == (8, 3)
     assert f", {counts['test']} of them new" in said
+    zero = ["task.dev_share=0", "task.test_share=0", f"out={tmp_path / 'train'}"]
+    assert perform(compose("clean", None, [*words, *zero])) == 0
+    rows = (tmp_path / "train/test.csv").read_text().splitlines()
+    assert {row.partition(";")[0] for row in rows[1:]} <= part_of.keys()
     other = write(tmp_path / "other.csv", ["Text;Kunde;Art", "a;K1;Lob"], "\n")
     with pytest.raises(DataError, match="its first line is not that of"):
         perform(compose("clean", None, [*words, f"task.path={other}"]))
