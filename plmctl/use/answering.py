@@ -111,8 +111,7 @@ def answer_examples(
     new_rows = new_texts or not name.startswith("train")
     home, single = loaded.source.home, not new_texts
     remarks = {
-        "trained on": warn_of_trained(home, examples, single=single) if new_rows else Told(""),
-        "bundles trained on": warn_of_bundles(home, examples) if new_rows else Told(""),
+        **(warn_of_known(home, examples, single=single) if new_rows else {}),
         **describe_read(read, task),
         "scored": Told(task.describe_scoring(examples)),
         "split": Told("" if new_texts else whole),
@@ -128,6 +127,12 @@ def answer_examples(
     said |= {"signatures": task.signatures} if task.signatures else {}
     named = inference.name_unread(predictions, split, loaded.vocab)
     return AnsweredSplit(name, examples, named, metrics if scored else {}, said)
+
+
+def warn_of_known(home: Path, examples: Sequence[Example], *, single: bool) -> dict[str, Told]:
+    """The sentences of `warn_of_trained` and `warn_of_bundles`, by topic."""
+    texts = warn_of_trained(home, examples, single=single)
+    return {"trained on": texts, "bundles trained on": warn_of_bundles(home, examples)}
 
 
 def warn_of_trained(home: Path, examples: Sequence[Example], *, single: bool = False) -> Told:
