@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ FILE = "held_out.json"  # in a run
 # tokens below which losses are no validation: of 2,000, 15% are hidden, and the mean of these 300
 # losses is known to about 0.2 nats
 ENOUGH = 2000
+NEAR = 0.05  # nats within which a loss counts as that of the frequencies
 OTHER = "data.valid_path=<other>.txt, text of your own"
 FIX = f"{OTHER}, or a larger data.valid_share"
 
@@ -72,6 +74,18 @@ def find_fix(data: Any, documents: int) -> str:
         line = f"sed G {shlex.quote(path)} > {shlex.quote(blank)}"
         return f"{line}  # then data.path={blank}: each line is a document; or {OTHER}"
     return f"{OTHER}, or blank lines between the documents of the text"
+
+
+def is_near_frequencies(scores: Mapping[str, float], target: str) -> bool:
+    """Whether a held-out loss is no better than that of the frequencies of single words.
+
+    Args:
+        scores: `unigram/mlm` and `nll/mlm` or `loss/mlm`, for a target of this name.
+        target: The name of the target.
+    """
+    loss = scores.get(f"nll/{target}", scores.get(f"loss/{target}"))
+    unigram = scores.get(f"unigram/{target}")
+    return loss is not None and unigram is not None and loss >= unigram - NEAR
 
 
 def read_held_out(run: Path) -> HeldText | None:

@@ -13,14 +13,13 @@ from plmctl.config.walks import select
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.core.errors import PlmctlError
 from plmctl.data.baseline import measure_bigram_baseline, measure_unigram_baseline
-from plmctl.data.held_out import ENOUGH
+from plmctl.data.held_out import ENOUGH, NEAR, is_near_frequencies
 from plmctl.data.shards import Shards
 from plmctl.inputs.corpus import Corpus
 from plmctl.text.vocab import Vocab
 from plmctl.training.progress import Progress
 
 MOSTLY = 0.1  # the largest share of special tokens among the labels of text
-NEAR = 0.05  # nats within which a loss counts as that of the frequencies
 # A run is late after so many times the tokens that the first recipe needed to leave the frequencies
 # of words. BERT's, with learned positions, needs several times as many as others
 TIMES = 5
@@ -140,8 +139,8 @@ class Floors:
                     f" that of an even guess among {size:,} tokens {even:.3g}; its weights are of"
                     " no use\n  fix: a smaller optim.lr, or a longer schedule.warmup_steps"
                 )
-            unigram = self.newest.get(f"unigram/{name}")
-            if unigram is not None and self.held_out >= ENOUGH and loss >= unigram - NEAR:
+            if self.held_out >= ENOUGH and is_near_frequencies(self.newest, name):
+                unigram = self.newest[f"unigram/{name}"]
                 lines.append(
                     f"{name}: this run has not left the frequencies of single words ({loss:.3f},"
                     f" they have {unigram:.3f}): its model knows nothing of contexts yet"

@@ -1,4 +1,4 @@
-"""Fine-tunings of a study without a lesson learned: differences among them say nothing."""
+"""Runs of a study without a lesson learned: differences among them say nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from plmctl.study.results import Results
+from plmctl.study.study import PRETRAIN, Metric
 
 MARK = "†"
 UNBEATEN = (
@@ -14,14 +15,15 @@ UNBEATEN = (
 )
 ONE_ANSWER = "{task}: {count} give one answer to every example (in brackets how many runs)"
 MARKED = (
-    "{mark} {metric}: {arms} and the baseline learned nothing in half of their runs or more: they"
-    " give one answer to all, or simple models score as well. Their p and verdict say nothing about"
-    " what is learned."
+    "{mark} {metric}: {arms} and the baseline learned nothing in half of their runs or more: {why}."
+    " Their p and verdict say nothing about what is learned."
 )
+TUNED = "they give one answer to all, or simple models score as well"
+PRETRAINED = "their losses are no better than those of the frequencies of single words"
 
 
 class Unlearned:
-    """The done fine-tunings that learned nothing."""
+    """The done runs that learned nothing."""
 
     def __init__(self, results: Results) -> None:
         self.results, self.plan = results, results.plan
@@ -46,31 +48,42 @@ class Unlearned:
         }
         return {place: names for place, names in found.items() if names}
 
-    def is_idle(self, task: str, arm: str) -> bool:
-        """Whether half of the runs of an arm or more have learned nothing of a task."""
+    def is_idle(self, metric: Metric, arm: str) -> bool:
+        """Whether half of the runs of an arm or more have learned nothing that counts for a metric."""
+        task = self._find_source(metric)
+        if task == PRETRAIN:
+            if metric.key.startswith("start/"):  # before anything is learned
+                return False
+            target = metric.key.partition("/")[2] if metric.of == PRETRAIN else ""
+            cells = self.results.cells(arm)
+            runs = {name for cell in cells for name in self.results.list_done(PRETRAIN, cell)}
+            near = [name for name in runs if self.results.is_near_frequencies(name, target)]
+            return bool(near) and 2 * len(near) >= len(runs)
         idle = self.unbeaten.get((task, arm), set()) | self.constant.get((task, arm), set())
         return bool(idle) and 2 * len(idle) >= len(self.runs[task, arm])
 
+    def _find_source(self, metric: Metric) -> str:
+        """The task of a metric, or pretraining: the runs that give its values."""
+        node = self.plan.study.evals.get(metric.of)
+        return node.of if node else metric.of
+
     def find_marked(self) -> dict[str, list[str]]:
-        """{metric: the arms that learned nothing of its task, as the baseline}."""
+        """{metric: the arms that learned nothing of it, as the baseline}."""
         study, found = self.plan.study, dict[str, list[str]]()
         for name, metric in study.metrics.items():
-            node = study.evals.get(metric.of)
-            task = node.of if node else metric.of
-            if task in study.tasks and self.is_idle(task, study.baseline):
+            if self.is_idle(metric, study.baseline):
                 others = (arm for arm in study.arms if arm != study.baseline)
-                if arms := [arm for arm in others if self.is_idle(task, arm)]:
+                if arms := [arm for arm in others if self.is_idle(metric, arm)]:
                     found[name] = arms
         return found
 
     def list_notes(self) -> list[str]:
         """The lines on them below a table."""
-        marked = self.find_marked().items()
-        return [
-            *_spell(ONE_ANSWER, self.constant),
-            *_spell(UNBEATEN, self.unbeaten),
-            *(MARKED.format(mark=MARK, metric=name, arms=", ".join(arms)) for name, arms in marked),
-        ]
+        metrics, lines = self.plan.study.metrics, list[str]()
+        for name, arms in self.find_marked().items():
+            why = PRETRAINED if self._find_source(metrics[name]) == PRETRAIN else TUNED
+            lines.append(MARKED.format(mark=MARK, metric=name, arms=", ".join(arms), why=why))
+        return [*_spell(ONE_ANSWER, self.constant), *_spell(UNBEATEN, self.unbeaten), *lines]
 
 
 def _spell(line: str, found: dict[tuple[str, str], set[str]]) -> Iterable[str]:

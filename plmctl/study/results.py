@@ -12,7 +12,7 @@ from typing import Any
 from plmctl.analysis.runs import BASELINES, RESULT, Run, RunLog, read_curve
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.terminal import counted
-from plmctl.data.held_out import HeldText, read_held_out
+from plmctl.data.held_out import HeldText, is_near_frequencies, read_held_out
 from plmctl.data.shards import Shards, is_tokens
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
@@ -83,6 +83,25 @@ class Results:
         return file.is_file() and bool(
             list_unbeaten(scores, read_json(file), first, lower=self._list_lower(name))
         )
+
+    def is_near_frequencies(self, name: str, target: str = "") -> bool:
+        """Whether a pretraining ended at the frequencies of single words.
+
+        Args:
+            name: The job of the pretraining.
+            target: The target of its objective; "": all whose frequencies are counted.
+        """
+        held = read_held_out(self.locate(name) / RUN)
+        if held and not held.validates:
+            return False
+        ends = {
+            key.removeprefix("valid/"): curve[-1][1]
+            for key, curve in self._log(name).series.items()
+            if key.startswith("valid/")
+        }
+        known = [key.removeprefix("unigram/") for key in ends if key.startswith("unigram/")]
+        targets = [each for each in known if target in ("", each)]
+        return bool(targets) and all(is_near_frequencies(ends, each) for each in targets)
 
     def list_ways(self) -> list[str]:
         """The metrics for which models of arms were scored in different ways (`score`)."""

@@ -203,6 +203,34 @@ def test_verdicts_among_models_that_learned_nothing_are_marked(plan: StudyPlan, 
     assert "toy: slow (4) give one" in str(after["notes"])
 
 
+def test_verdicts_among_pretrainings_at_the_frequencies_are_marked(
+    plan: StudyPlan, here: Path
+) -> None:
+    """The loss of each run, and that of the frequencies of words by arm."""
+    for unigram, marked in (
+        ({"slow": 2.0, "fast": 1.5}, ["perplexity"]),  # 2.0, 2.1 and 1.5, 1.61: at or above
+        ({"slow": 2.04, "fast": 1.54}, ["perplexity"]),  # all but equal
+        ({"slow": 2.0, "fast": 1.7}, []),
+        ({"slow": 2.2, "fast": 1.5}, []),
+        ({}, []),
+        ({"slow": 1.0, "fast": 1.0, "tokens": 100}, []),  # too few tokens to compare losses
+    ):
+        leave(plan, here)
+        for cell in plan.cells:
+            log = here / str(cell.pretrain) / "run" / "metrics.jsonl"
+            if cell.arm in unigram:
+                row = {"step": 11, "valid/unigram/mlm": unigram[cell.arm]}
+                log.write_text(log.read_text() + json.dumps(row) + "\n")
+            if tokens := unigram.get("tokens"):
+                held = {"documents": 1, "tokens": tokens}
+                write(here / str(cell.pretrain), "held_out.json", held)
+        record = write_table(plan.study, results(plan, here), here)
+        assert [row["metric"] for row in record["rows"] if row["mark"]] == marked
+        assert ("no better than those of the freq" in str(record["notes"])) == bool(marked)
+        for end, mark in {"md": " †", "html": "†<", "csv": "†", "tex": r"$^\dagger$"}.items():
+            assert (mark in (here / f"table.{end}").read_text(encoding="utf-8")) == bool(marked)
+
+
 def test_tied_pairs_are_counted_by_arm(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     assert results(plan, here).list_ties() == []
