@@ -49,7 +49,7 @@ class Unlearned:
         return {place: names for place, names in found.items() if names}
 
     def is_idle(self, metric: Metric, arm: str) -> bool:
-        """Whether half of the runs of an arm or more have learned nothing that counts for a metric."""
+        """Whether half of the runs of an arm or more have learned nothing that a metric counts."""
         task = self._find_source(metric)
         if task == PRETRAIN:
             if metric.key.startswith("start/"):  # before anything is learned
