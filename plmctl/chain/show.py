@@ -13,7 +13,7 @@ from plmctl.config.compose import compose
 from plmctl.config.groups import LENGTHS
 from plmctl.config.headers import Header, header
 from plmctl.config.json_schema import name_schema
-from plmctl.config.recipes import find_recipe, load, recipe_names, studies
+from plmctl.config.recipes import find_recipe, find_study, load, recipe_names, studies
 from plmctl.config.spec import Provenance, thaw
 from plmctl.config.walks import leaves
 from plmctl.core.errors import UsageError
@@ -61,8 +61,10 @@ def show_recipe(
         tell("\n".join([f"plmctl recipes run {typed}:", *(f"  {line}" for line in lines)]))
 
 
-def copy_recipe(name: str, about: Header, dest: str | None) -> None:
-    """Copy the file of a recipe, for editing; nothing is overwritten."""
+def copy_file(name: str, given: Provenance, dest: str | None) -> None:
+    """Copy the file of a recipe or of a study, for editing; nothing is overwritten."""
+    is_study = _is_study(name, given)
+    source = (find_study if is_study else find_recipe)(name, given.config_dirs)
     file = Path(dest or ".").expanduser()
     file = file / f"{Path(name).stem}.yaml" if file.is_dir() else file
     if file.suffix not in (".yaml", ".yml"):
@@ -77,16 +79,23 @@ def copy_recipe(name: str, about: Header, dest: str | None) -> None:
     if not file.parent.is_dir():
         fix = f"mkdir -p {shlex.quote(str(file.parent))}"
         raise UsageError(f"{file}: there is no folder {file.parent}\n  fix: {fix}")
-    write_text(file, name_schema("pretrain") + read_text(about.file))
+    verb = "ablate" if is_study else "pretrain"
+    write_text(file, name_schema(verb) + read_text(source))
     named = shlex.quote(str(file) if file.is_absolute() else f"./{file}")
-    tell(f"{file}\nafter editing:\n  plmctl pretrain {named}\n  plmctl recipes run {named}")
+    other = f"plmctl ablate {named} --dry-run" if is_study else f"plmctl recipes run {named}"
+    tell(f"{file}\nafter editing:\n  plmctl {verb} {named}\n  {other}")
 
 
 def find_header(name: str, given: Provenance) -> Header:
     """The header in the file of a recipe; UsageError where the name is a study's."""
-    if name in studies(given.config_dirs) and name not in recipe_names(given.config_dirs):
+    if _is_study(name, given):
         raise UsageError(f"'{name}' is a study\n  fix: plmctl ablate {name} --dry-run")
     return header(find_recipe(name, given.config_dirs))
+
+
+def _is_study(name: str, given: Provenance) -> bool:
+    """Whether a name is that of a study alone."""
+    return name in studies(given.config_dirs) and name not in recipe_names(given.config_dirs)
 
 
 def _differences(name: str, given: Provenance) -> Mapping[str, tuple[str, str]]:

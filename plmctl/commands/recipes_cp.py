@@ -13,7 +13,7 @@ from plmctl.config.command import About, Tool
 
 
 class RecipesCpCommand(Tool):
-    """Copy the file of a recipe, to be edited. Nothing is overwritten."""
+    """Copy the file of a recipe, or of a study, to be edited. Nothing is overwritten."""
 
     about = About(
         "recipes cp",
@@ -37,7 +37,7 @@ class RecipesCpCommand(Tool):
         ] = None,
         **options: Any,
     ) -> None:
-        from plmctl.chain.show import copy_recipe, find_header
+        from plmctl.chain.show import copy_file
 
         place = choose_place(f"recipes cp {name}", former, out)
-        copy_recipe(name, find_header(name, collect_options("recipes", **options)), place)
+        copy_file(name, collect_options("recipes", **options), place)

@@ -206,6 +206,14 @@ def test_cp_copies_once_and_says_how_to_go_on(here: Path) -> None:
     assert "./other.yaml" in plmctl("show", "./other.yaml").stdout
 
 
+def test_cp_copies_a_study(here: Path) -> None:
+    done = plmctl("cp", "prenorm_gradients")
+    assert "plmctl ablate ./prenorm_gradients.yaml --dry-run" in done.stdout
+    first, _, rest = (here / "prenorm_gradients.yaml").read_bytes().partition(b"\n")
+    assert b"ablate.json" in first
+    assert rest == (recipes_dir() / "studies/prenorm_gradients.yaml").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
