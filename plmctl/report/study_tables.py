@@ -124,14 +124,16 @@ def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
 
 def make_cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
     """The cost of each arm in table.json, as (head, rows) of text."""
+    tuned = any(cost.get("trained") is not None for cost in costs)
+    seconds = "seconds, fine-tuning included" if tuned else "seconds"
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "arm": lambda cost: cost["arm"],
         "parameters": lambda cost: f"{cost['parameters']:,}",
         "tokens of pretraining": lambda cost: _format_integer(cost["tokens"]),
         "training FLOPs of it": lambda cost: format_number(cost["flops"]),
-        "seconds, fine-tuning included": lambda cost: _format_integer(cost["seconds"]),
+        seconds: lambda cost: _format_integer(cost["seconds"]),
     }
-    if any(cost.get("trained") is not None for cost in costs):  # there were fine-tunings
+    if tuned:
         columns |= {
             "weights fine-tuned": lambda cost: _format_integer(cost.get("trained")),
             "MB saved": lambda cost: _format_megabytes(cost.get("saved")),

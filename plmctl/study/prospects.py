@@ -17,7 +17,7 @@ from plmctl.runs.stage_costs import count_tokens
 from plmctl.study.composing import ComposedArm
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import PRETRAIN
-from plmctl.study.unlike import list_unlike_arms
+from plmctl.study.unlike import explain_unlike, list_unlike_arms
 
 # Predicted tokens after which a new model whose norms stand behind the sum has left the frequencies
 # of tokens. BERT and RoBERTa of size mini: 4 M tokens of which 15% are predicted; GPT: 0.8 M
@@ -127,7 +127,8 @@ def _begins_behind(config: Config) -> bool:
 def _find_few_seeds(plan: StudyPlan) -> Iterator[str]:
     """A line on the difference that so many seeds find among so many comparisons."""
     study = plan.study
-    number, seeds = len(study.comparisons), len(study.seeds)
+    number = sum(_has_values(plan, metric, arm) for metric, arm in study.comparisons)
+    seeds = len(study.seeds)
     if not number:
         return
     if seeds < 2:
@@ -137,9 +138,17 @@ def _find_few_seeds(plan: StudyPlan) -> Iterator[str]:
     if found > FEW:
         yield (
             f"{seeds} seeds and {counted(number, 'comparison')} find a difference of {found:.1f}"
-            f" standard deviations between seeds (in four of five cases), {2 * seeds} seeds one of"
-            f" {more:.1f}: until=decided spends more where they matter"
+            " standard deviations of the paired differences (in four of five cases),"
+            f" {2 * seeds} seeds one of {more:.1f}: until=decided spends more where they matter"
         )
+
+
+def _has_values(plan: StudyPlan, name: str, arm: str) -> bool:
+    """Whether an arm and the baseline will both have values of a metric."""
+    metric, pair = plan.study.metrics[name], (arm, plan.study.baseline)
+    if metric.of == PRETRAIN and not all(plan.arms[each].arm.pretrain for each in pair):
+        return False
+    return not any(explain_unlike(plan.study, plan.arms, metric, each) for each in pair)
 
 
 def _find_waiting(plan: StudyPlan) -> Iterator[str]:

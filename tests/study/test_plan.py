@@ -221,6 +221,7 @@ def test_an_arm_without_the_loss_is_left_out_of_its_column(planned: Planned) -> 
     shared = {"recipe": "roberta", "overrides": toy_study.SMALL}
     plan = planned(arms=arms, pretrain=shared, metrics=metrics("loss/mlm"))
     (line,) = [line for line in list_prospects(plan) if "left out" in line]
+    assert any("2 seeds and 1 comparison find" in line for line in list_prospects(plan))
     assert line == "loss/mlm is no metric of 'causal': it is left out of the column"
     found = message(planned, arms=arms, pretrain=shared, metrics=metrics("loss/mml"))
     assert "arm 'slow' does not produce it" in found
