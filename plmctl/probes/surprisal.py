@@ -32,6 +32,9 @@ from plmctl.use.likelihood import Likelihood, Way, choose_way, find_ways, make_s
 from plmctl.use.predict import ScoreTable, Told
 
 UNKNOWN = (None, "", "NA", "NaN", "nan")  # cells without a time
+# words for each predictor of a regression, at least (Harrell, 2015, sec. 4.4: 10 to 20)
+EACH = 10
+CENTRED = 0.25  # the share of negative times from which all are differences from a mean
 COLUMNS = {name: name for name in ("word", "sentence", "time")}
 
 
@@ -139,7 +142,9 @@ class Surprisal(Probe):
             intervals["delta_log_likelihood"] = (gain - NORMAL * spread, gain + NORMAL * spread)
             compared = len(gains)
             extra["words"] = Told(f"{len(words):,}, {timed:,} with a time", len(words))
-            extra["times"] = Told(f"{counted(compared, 'word')} of {timed:,}", compared)
+            extra["times"] = Told(self._describe_times(compared, timed), compared)
+            if few := self._remark_few(words):
+                extra["too few words"] = Told(few)
         if out is not None:
             rows = [
                 {"sentence": w.sentence, "place": w.place, "word": w.text, "bits": round(w.bits, 6)}
@@ -207,6 +212,25 @@ class Surprisal(Probe):
             gains[out] = _predict(both, times, out) - _predict(base, times, out)
         return gains
 
+    def _describe_times(self, compared: int, timed: int) -> str:
+        """The number of words whose times are predicted, and why others are left out."""
+        line = f"{counted(compared, 'word')} of {timed:,}"
+        if compared == timed:
+            return line
+        why = f"the others have too few words before them (task.spillover={self.spillover})"
+        return f"{line}; {why}"
+
+    def _remark_few(self, words: Sequence[TimedWord]) -> str:
+        """A line where regressions have too few words for their predictors; else ""."""
+        base, bits, times = self._predictors(words)
+        most, fitted = base.shape[1] + bits.shape[1], len(times) - -(-len(times) // self.folds)
+        if fitted >= EACH * most:
+            return ""
+        return (
+            f"delta_log_likelihood is not to be read: {most} predictors are fitted to"
+            f" {counted(fitted, 'word')}; {EACH * most:,} are the least that is usual"
+        )
+
     def _count_lacking(self, words: Sequence[TimedWord]) -> int:
         """The words with a time that are lacking for the regressions."""
         base, bits, times = self._predictors(words)
@@ -262,7 +286,8 @@ def _read_table(file: Path, columns: Mapping[str, str | None]) -> Iterator[Timed
     rows = list(named_rows(file))
     times = [str(time) for _, row in rows if (time := row.get(columns["time"])) not in UNKNOWN]
     commas = has_decimal_commas(times)
-    centred = any(time.strip().startswith("-") for time in times)  # 0 is a time among others
+    negative = sum(time.strip().startswith("-") for time in times)
+    centred = negative > CENTRED * len(times)  # 0 is a time among others
     if commas:
         remark(f"{file}: times have a comma before their decimals")
     for line, row in rows:
@@ -274,6 +299,9 @@ def _read_table(file: Path, columns: Mapping[str, str | None]) -> Iterator[Timed
         sentence, place = name, place + 1 if name == sentence else 1
         timed = timed or columns["time"] in row
         time = _read_time(row.get(columns["time"]), commas, file, line)
+        if time is not None and time < 0 and not centred:
+            fix = "write the time, or leave the cell empty"
+            raise DataError(f"the time {time:g} is negative", file=file, line=line, fix=fix)
         if time == 0 and not centred:  # as eye trackers write of a word without a look
             time, skipped = None, skipped + 1
         yield TimedWord(name, place, text, time)

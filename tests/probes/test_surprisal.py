@@ -121,6 +121,7 @@ def test_tables_and_texts(tmp_path: Path) -> None:
         (["1.312,500", "7", "8"], [1312.5, 7, 8]),
         (["312", "0", "0.0"], [312, None, None]),  # skipped words
         (["-0.5", "0", "1.5"], [-0.5, 0, 1.5]),  # centred times
+        (["312", "210", "-9", "250"], "a.csv:4: the time -9 is negative\n  fix: "),
         (
             ["312,5", "210.5", "3"],
             "a.csv:2: the time '312,5' is no number\n  fix: # write 312.5 in",
@@ -210,3 +211,14 @@ def test_the_number_of_an_interval_is_that_of_its_words(gpt_toy, tmp_path: Path)
     told = Surprisal(path=str(file)).measure(opened).to_json()
     assert told["examples"] == {"times.tsv": 30}
     assert (told["words"], told["times"]) == (40, 30)
+    assert "30 words of 40; the others have too few words before" in told["remarks"]["times"]
+    # length and bits of two words, the place and a constant
+    few = "6 predictors are fitted to 27 words; 60 are the least"
+    assert few in told["remarks"]["too few words"]
+
+
+@pytest.mark.parametrize(("number", "few"), [(66, True), (67, False)])
+def test_a_regression_needs_ten_words_for_each_predictor(number: int, few: bool) -> None:
+    """Six predictors; of 66 words, 59 are fitted, of 67 are 60."""
+    words = [TimedWord("1", n, "a" * (n % 5), 1.0 + n % 3) for n in range(1, number + 2)]
+    assert bool(Surprisal(path="x")._remark_few(words)) is few
