@@ -14,7 +14,7 @@ from plmctl.config.command import About, Tool
 What = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SLOT | PART | SLOT=PART | SETTING | COMMAND | WORDS]",
+        metavar="[PART | SLOT=PART | SETTING | COMMAND]",
         show_default=False,
         autocompletion=suggest_topics,
     ),

@@ -97,7 +97,7 @@ def test_parts_of_the_user(tmp_path: Path) -> None:
         "# @package noise.mine\n_target_: mine.Noise\nrate: 1\n"
     )
     options = f"plmctl pretrain --config-dir {tmp_path}"
-    assert complete(f"{options} noise=mi", "fish") == ["noise=mine"]
+    assert complete(f"{options} noise=min", "fish") == ["noise=mine"]
     assert complete(f"{options} noise=mine noise.", "fish") == ["noise.mine.rate="]
 
 

@@ -195,7 +195,7 @@ def test_texts_are_tokenized_piece_by_piece() -> None:
     roles = {"pad": 0, "cls": 1, "sep": 1, "mask": 1, "bos": 1, "eos": 1, "unk": 1007}
     special = np.arange(2000) < 5
     vocab: Any = SimpleNamespace(
-        **roles, single=("cls", "A"), id=roles.get, size=2000, special=special
+        **roles, single=("cls", "A"), id=roles.get, size=2000, special=special, blank=special
     )
 
     def encode_batch(texts: list[str]) -> list[list[int]]:

@@ -276,7 +276,7 @@ def test_triples_of_another_language() -> None:
         Path(f"data/{split}.tsv").write_text("".join(["text\tlabel\n", *lines]), "utf-8")
     words = ["finetune", "task=tree_classification", "task.path=data", "task.max_length=32", *SHORT]
     words = [word for word in words if not word.startswith(("format.", "eval."))]
-    words += ["checkpoint=null", "train.epochs=null", "tokenizer.vocab_size=23"]
+    words += ["checkpoint=null", "train.epochs=null", "tokenizer.vocab_size=25"]
     Path("zh.spo").write_text("北京\t在\t中国\n", "utf-8")
     Path("en.spo").write_text("Paris\tin\tFrance\n", "utf-8")
     code, told = start(*words, "task.lexicon.path=zh.spo")

@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "ring" / f"{split}.tsv").write_text("".join(triples))
     tuned = f"run.dir={folder}/tuned"
     given = [*SMALL, f"task.path={folder}/data"]
-    new = ("checkpoint=null", "size=tiny", "tokenizer.vocab_size=20")
+    new = ("checkpoint=null", "size=tiny", "tokenizer.vocab_size=25")
     plmctl("finetune", *given, *new, tuned)
     lora = (f"checkpoint={folder}/tuned", "peft=[lora]", "peft.lora.rank=2")
     plmctl("finetune", *given, *lora, f"run.dir={folder}/lora")

@@ -20,7 +20,7 @@ FACTS = [
 ]
 SMALL = [
     *("checkpoint=null", "size=tiny", "size.width=32", "size.inner_width=64", "size.num_layers=1"),
-    *("tokenizer.vocab_size=25", "train.precision=fp32", "train.threads=1", "train.epochs=8"),
+    *("tokenizer.vocab_size=27", "train.precision=fp32", "train.threads=1", "train.epochs=8"),
     *("optim.lr=1e-2", "train.batch_size=4", "task.max_length=16", "task.max_target=8"),
 ]
 
