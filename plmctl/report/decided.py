@@ -29,6 +29,7 @@ from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.scores.below import TESTS
 from plmctl.tasks.task import Task, as_task
 from plmctl.use.calibrating import decide_by_kept
+from plmctl.use.simple_models import find_simple_ps
 
 
 class DecidedRun(NamedTuple):
@@ -84,7 +85,7 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
         how = f"from before calibration; plmctl eval checkpoint={run} has those with it"
         return DecidedRun(result, found, how, applied=False) if checkpoint else None
     metrics, intervals, how = dict(result.get("metrics", {})), dict(result.get("intervals", {})), ""
-    fitted = note = ""
+    fitted, note, changed = "", "", list[str]()
     if checkpoint is not None:
         decision = read_decision(checkpoint)
         fitted = decision.fitted if decision else ""
@@ -94,13 +95,16 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
                 found[split], how = decided, said
                 metrics[split] = round_floats({**metrics[split], **task.score(decided)})
                 intervals[split] = round_floats(find_intervals(task, decided))
-        result.pop(TESTS, None)  # tests the predictions before the decision
+                changed.append(split)
     if tested is not None and (rows := read_rows(tested)) and _is_labelled(rows[0]):
         found["test"], metrics["test"] = rows, round_floats(task.score(rows))
         intervals["test"] = round_floats(find_intervals(task, rows))
         result["examples"] = {**result.get("examples", {}), "test": len(rows)}
         note = _compare_times(tested, checkpoint, run)
-    result = {**result, "metrics": metrics, "intervals": intervals}
+        changed.append("test")
+    tests = find_simple_ps(run, {split: found[split] for split in changed}, task)
+    tests = {**result.get(TESTS, {}), **round_floats(tests)}
+    result = {**result, "metrics": metrics, "intervals": intervals, TESTS: tests}
     return DecidedRun(result, found, how, applied=True, fitted=fitted, note=note)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.analysis.paired import find_ps
-from plmctl.analysis.runs import read_rows
+from plmctl.analysis.runs import read_baselines, read_rows
 from plmctl.artifacts.loading import Loaded
 from plmctl.storage.reading import read_json
 from plmctl.tasks.predictions import predictions_file
@@ -30,19 +30,24 @@ def compare_simple(loaded: Loaded, task: Task, answered: AnsweredSplit) -> dict[
         if split == answered.name and _has_examples(file.parent, split, len(answered.predictions))
     }
     first, lower = task.metrics[0], task.directions.lower
-    tests = {
-        split: find_ps(answered.predictions, _read(file.parent, split, own), task.score, first)
-        for split, own in simple.items()
-    }
+    tests = find_simple_ps(file.parent, {split: answered.predictions for split in simple}, task)
     scores = {answered.name: answered.metrics}
     lines = list_unbeaten(scores, simple, first, lower=lower, tests=tests)
     return {UNBEATEN: Told("; ".join(lines), len(lines))} if lines else {}
 
 
-def _read(run: Path, split: str, models: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """The predictions of models without pretraining; older runs have none."""
-    files = {name: predictions_file(folder_of(run, name), split) for name in models}
-    return {name: read_rows(file) for name, file in files.items() if file.is_file()}
+def find_simple_ps(
+    run: Path, predictions: Mapping[str, Sequence[dict[str, Any]]], task: Task
+) -> dict[str, dict[str, float]]:
+    """{split: {model without pretraining: p of the difference between it and these predictions}};
+    older runs have no predictions of such models.
+    """
+    known, found = read_baselines(run), {}
+    for split in (name for name in predictions if name in known):
+        files = {name: predictions_file(folder_of(run, name), split) for name in known[split]}
+        others = {name: read_rows(file) for name, file in files.items() if file.is_file()}
+        found[split] = find_ps(predictions[split], others, task.score, task.metrics[0])
+    return found
 
 
 def _has_examples(run: Path, split: str, count: int) -> bool:

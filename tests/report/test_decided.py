@@ -14,7 +14,11 @@ from plmctl.artifacts.kept_decision import write_decision
 from plmctl.report.card import make_card
 from plmctl.report.decided import DecidedRun, decide_run
 from plmctl.report.subject import find_subject
+from plmctl.storage.atomic import write_json
 from plmctl.tasks.calibration import BINS, LabelDecision
+from plmctl.tasks.predictions import write_predictions
+from plmctl.tasks.scores.below import FILE as BASELINES
+from plmctl.tasks.scores.below import folder_of
 from tests.command import plmctl
 from tests.report import fabricated
 
@@ -29,6 +33,7 @@ TASK = {
 }
 SHARES, GOLD = [0.45, 0.3, 0.1, 0.6], "yyny"  # of y: a threshold of 0.25 makes all right
 HOW = "threshold 0.25 of y, fitted on dev"
+THRESHOLD = LabelDecision(1.0, 0.25, "y", "dev")
 
 
 @pytest.fixture
@@ -46,10 +51,12 @@ def run(tmp_path: Path) -> Path:
     return fabricated.tuned(tmp_path / "run", TASK, metrics, rows)
 
 
-def calibrate(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def calibrate(
+    run: Path, monkeypatch: pytest.MonkeyPatch, decision: LabelDecision = THRESHOLD
+) -> None:
     folder = run / "checkpoints/step-10"
     folder.mkdir(parents=True)
-    write_decision(LabelDecision(1.0, 0.25, "y", "dev"), folder)
+    write_decision(decision, folder)
     monkeypatch.setattr(
         "plmctl.report.decided.find", lambda path: Path(path) / "checkpoints/step-10"
     )
@@ -127,6 +134,20 @@ def test_the_sheet_has_the_test_split_that_was_scored_later(
     assert f"of dev in {BINS} intervals of the probability of the guess, on the rows" in page
     (run / "eval/test.jsonl").touch()  # scored again
     assert "before calibration" not in words_of(run)
+
+
+def test_the_verdict_on_decided_answers_has_their_own_test(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 of 4 guesses are wrong, and a model of words has none: p = 2 (1 / 2)^2."""
+    rows = [{"id": str(n), "gold": gold, "guess": gold} for n, gold in enumerate(GOLD)]
+    write_predictions(folder_of(run, "words"), "dev", rows)
+    write_json(run / BASELINES, {"dev": {"words": {"accuracy": 1.0}}})
+    calibrate(run, monkeypatch, LabelDecision(2.0, None, None, "dev"))
+    told = "is below that without pretraining (words 1.0000, p 0.5000)"
+    assert told in words_of(run)
+    assert told in make_card(run, RunLog.read_started(run).config)
+    assert "no test" not in words_of(run)
 
 
 def words_of(run: Path) -> str:

@@ -100,7 +100,7 @@ def describe_one_answer(rows: Sequence[Mapping[str, Any]]) -> str:
 def _judge(tested: Sequence[float]) -> tuple[str, str]:
     """(how a lower score is related, what the other model does), by p-values of the difference."""
     if not tested:
-        return "is worse than", "scores better; no test says whether that is chance"
+        return "is no better than", "scores better; no test says whether that is chance"
     if min(tested) < ALPHA:
         return "is worse than", "answers better"
     return "is below that", "is not distinguishable from it"

@@ -67,7 +67,7 @@ def test_models_without_pretraining_that_are_better_are_named(
     [
         (0.0123, "is worse than without pretraining (words 0.8000, p 0.0123)|answers better"),
         (0.453, "is below that without pretraining (words 0.8000, p 0.4530)|not distinguishable"),
-        (None, "is worse than without pretraining (words 0.8000)|scores better; no test"),
+        (None, "is no better than without pretraining (words 0.8000)|scores better; no test"),
     ],
 )
 def test_a_better_score_is_worded_by_its_test(p: float | None, said: str) -> None:
@@ -97,9 +97,9 @@ def test_pages_and_cards_say_it(tmp_path: Path) -> None:
     task = {"name": "x", "metrics": ["accuracy"]}
     folder = fabricated.tuned(tmp_path / "r", task, {"dev": {"accuracy": 0.6, "loss": 1.0}})
     config = {**fabricated.CONFIG, "task": task}
-    assert "worse than without" not in str(panel(find_subject([folder])))
+    assert "better than without" not in str(panel(find_subject([folder])))
     (folder / FILE).write_text(json.dumps(SIMPLE))
-    assert "worse than without pretraining" in str(panel(find_subject([folder])))
+    assert "no better than without pretraining" in str(panel(find_subject([folder])))
     assert "(words 0.8000)" in make_card(folder, config)
 
 
