@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,11 +14,19 @@ from plmctl.config.schema import TaskUser
 from plmctl.config.spec import key_of
 from plmctl.core.errors import ConfigError
 from plmctl.core.spelling import spell_setting, spell_word
+from plmctl.storage.resumable import RECORD
 
 if TYPE_CHECKING:
     from plmctl.tasks.cleaned import CleanTable
     from plmctl.tasks.record import Example
     from plmctl.tasks.task import Task
+
+MAKER = "plmctl data clean"
+# settings of one call alone: its files, and how rows are divided
+OWN = (
+    *("task.path", "task.dev_share", "task.test_share", "task.fold"),
+    *("out", "keep_parts", "overwrite"),
+)
 
 
 @dataclass(frozen=True)
@@ -48,14 +56,54 @@ class Clean(TaskUser, Command):
     # equal texts with several labels: drop all of them, or keep one with each label
     contradictory: Literal["drop", "keep"] = "drop"
     # a folder of parts by an earlier call, whose rows stay there. New rows go to the part of their
-    # bundle; others are divided by the shares, without any by those of the folder
+    # bundle; others are divided by the shares, without any by those of the folder. Settings of
+    # that call count where no new ones are given
     keep_parts: str | None = None
     overwrite: bool = False  # replace an existing file
 
     def perform(self) -> Result:
         """Show the rows that go, and write the others."""
+        if self.keep_parts is None:
+            return self._clean()
+        from plmctl.config.compose import composed
+
+        known = self._read_settings(Path(self.keep_parts).expanduser() / RECORD)
+        given = self.provenance
+        words = [word for word in known or () if key_of(word) not in given.keys]
+        whole: Any = composed(replace(given, overrides=(*given.overrides, *words))).spec
+        return whole._clean(self._describe_settings(known, words))
+
+    def _read_settings(self, record: Path) -> list[str] | None:
+        """The settings by which an earlier call read its table; None without a record of one."""
+        from plmctl.storage.reading import read_json
+
+        made = read_json(record) if record.is_file() else {}
+        if made.get("made by") != MAKER:
+            return None
+        return [word for word in made["settings"] if not key_of(word).startswith(OWN)]
+
+    def _describe_settings(self, known: Sequence[str] | None, words: Sequence[str]) -> list[str]:
+        """A line on the settings of the call that made the parts."""
+        record = Path(str(self.keep_parts)) / RECORD
+        if known is None:
+            bundle = "task.columns.bundle=<a column>"
+            line = f"{record} has no settings of data clean: give the ones behind these parts"
+            if "task.columns.bundle" not in self.provenance.keys:
+                line += f"; without {bundle}, rows of one bundle may be in several parts"
+            return [line]
+        return [f"settings of {record}: {' '.join(map(spell_word, words))}"] if words else []
+
+    def _clean(self, said: Sequence[str] = ()) -> Result:
+        """Show the rows that go, and write the others; `said`: lines that come first."""
         from plmctl.datasets.opening import build_task
-        from plmctl.tasks.cleaned import clean_table, divide_table, extend_parts, read_parts
+        from plmctl.tasks.cleaned import (
+            arrange_columns,
+            clean_table,
+            describe_new_labels,
+            divide_table,
+            extend_parts,
+            read_parts,
+        )
 
         task = build_task(self.task, self.plugins, "the labelled table of which task?")
         task.splits.name_columns(find_ids(self.provenance))
@@ -63,9 +111,12 @@ class Clean(TaskUser, Command):
         old = read_parts(task, Path(self.keep_parts).expanduser()) if self.keep_parts else {}
         known = [each for part in old.values() for each in part.examples]
         table = clean_table(task, keep_disputed=self.contradictory == "keep", known=known)
+        arranged = {name: arrange_columns(table, part) for name, part in old.items()}
         parts = extend_parts(splits, table, old) if old else divide_table(splits, table.kept)
         if self.out is not None:
-            extended = {name: part.extend(table, parts[name]) for name, part in old.items()}
+            extended = {
+                name: part.extend(arranged[name], parts[name]) for name, part in old.items()
+            }
             self._write(table, extended or {n: table.spell(own) for n, own in parts.items()})
         gone = {reason: [line for line, _ in rows] for reason, rows in table.dropped.items()}
         sizes = {name: len(own) for name, own in parts.items()}
@@ -78,7 +129,9 @@ class Clean(TaskUser, Command):
         found["trimmed"] = [line for line, _ in table.trimmed]
         whole = {name: [*part.examples, *parts[name]] for name, part in old.items()} or parts
         new = {name: len(own) for name, own in parts.items()} if old else {}
-        return self.report(found, self._describe(task, table, whole, new))
+        said = [*said, *describe_new_labels(known, table.kept)] if old else said
+        shown = self._describe(task, arranged.get("train", table), whole, new)
+        return self.report(found, [*said, *shown])
 
     def _write(self, table: CleanTable, parts: Mapping[str, str]) -> None:
         """Write the texts of `parts` into a folder, or without any the table into a file."""
@@ -89,7 +142,7 @@ class Clean(TaskUser, Command):
         kind, out = kind_of(table.file), str(self.out)
         if parts:
             words = [word for word in self.provenance.overrides if key_of(word) != "out"]
-            job = {"made by": "plmctl data clean", "of": hash_file(table.file), "settings": words}
+            job = {"made by": MAKER, "of": hash_file(table.file), "settings": words}
             with write_folder(new_folder(out), job) as made:
                 for name, text in parts.items():
                     made.write(f"{name}{kind}", text)

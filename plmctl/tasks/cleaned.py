@@ -19,6 +19,7 @@ from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted
 from plmctl.data.check.finding import shorten
 from plmctl.data.check.labels import find_key, group_copies, is_disputed
+from plmctl.tasks.inference import count_labels
 from plmctl.tasks.predictions import has_names, spell_json
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.label_text import spell_label
@@ -50,6 +51,7 @@ PASSED, EMPTY, DISPUTED, COPIES = (
     "copies, but for case",
 )
 SHOWN = 3  # rows of each reason
+NAMED = 10  # new labels
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class CleanTable:
         trimmed: (line, label) of each row whose label is written without the spaces around it.
         start: The text before the first row of an example: its mark and the names of the columns.
         rows: {file:line: the row as it stands there}.
+        left_out: Columns that are not written.
     """
 
     file: Path
@@ -73,6 +76,7 @@ class CleanTable:
     trimmed: Sequence[tuple[int, str]]
     start: str
     rows: Mapping[str, str]
+    left_out: Sequence[str] = ()
 
     def spell(self, examples: Sequence[Example]) -> str:
         """The table with these rows alone."""
@@ -91,6 +95,8 @@ class CleanTable:
             written = counted(len(self.trimmed), "row")
             lines.append(f"  labels with spaces around, written without: {written}")
             lines += [f"    line {line}: {label!r}" for line, label in self.trimmed[:SHOWN]]
+        if self.left_out:
+            lines.append(f"  columns that the parts lack, left out: {', '.join(self.left_out)}")
         return lines
 
 
@@ -139,13 +145,9 @@ def extend_parts(
 ) -> dict[str, list[Example]]:
     """The rows of a table by the part that gets them: that of their bundle, or of their text;
     others are divided by the shares of `splits`, else by those of the parts.
-
-    Raises:
-        DataError: The columns of a part are other ones.
     """
     places: dict[Any, str] = {}
     for name, part in known.items():
-        _need_columns(table, part)
         for each in part.examples:
             places.setdefault(find_key(each), name)
             places.setdefault(each.bundle or find_key(each), name)
@@ -165,12 +167,40 @@ def extend_parts(
     return {name: sorted(own, key=lambda each: order[each.place]) for name, own in found.items()}
 
 
-def _need_columns(table: CleanTable, part: KeptPart) -> None:
-    """DataError where a part does not begin as the table does."""
-    own, other = table.start.removeprefix(MARK), part.text.removeprefix(MARK)
-    if not other.startswith(own.rstrip("\r\n")):
-        what = f"its first line is not that of {part.file}: {own.strip()}"
-        raise DataError(what, file=table.file, line=1, fix="the same columns with the same signs")
+def arrange_columns(table: CleanTable, part: KeptPart) -> CleanTable:
+    """The table with its columns as a part has them, by name.
+
+    Raises:
+        DataError: The table lacks columns of the part.
+    """
+    own, other = table.start.removeprefix(MARK).rstrip("\r\n"), part.text.removeprefix(MARK)
+    if not own or other.splitlines()[:1] == [own]:
+        return table
+    (_, names), (_, wanted) = next(cells_of(table.file)), next(cells_of(part.file))
+    if missing := [name for name in wanted if name not in names]:
+        what = f"it has no column {', '.join(missing)}, which {part.file} has"
+        raise DataError(what, file=table.file, line=1, fix="the columns of the parts")
+    of = [names.index(name) for name in wanted]
+    quoted = kind_of(table.file) == CSV
+    sign, its = sign_of(table.file), sign_of(part.file)
+    rows = {}
+    for each in table.kept:
+        bare = table.rows[each.place].rstrip("\r\n")
+        cells = next(csv.reader([bare], delimiter=sign)) if quoted else bare.split(TAB)
+        cells = [*cells, *[""] * (len(names) - len(cells))]
+        moved = [cells[number] for number in of]
+        rows[each.place] = spell_row(moved, its) if quoted else TAB.join(moved)
+    left_out = [name for name in names if name not in wanted]
+    return replace(table, rows=rows, left_out=left_out)
+
+
+def describe_new_labels(old: Sequence[Example], new: Sequence[Example]) -> list[str]:
+    """A line on the labels of new examples that no old one has, if there are any."""
+    known, counts = count_labels(old), count_labels(new)
+    names = [name for name in counts if name not in known]
+    shown = ", ".join(f"{name!r} ({counted(counts[name], 'row')})" for name in names[:NAMED])
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return [f"new labels: {shown}{more}"] if names else []
 
 
 def clean_table(
@@ -190,7 +220,8 @@ def clean_table(
     reader: Any = task.splits.reader
     reader.lenient = True  # broken rows are passed over, and counted
     task.splits = task.splits.whole()
-    examples = task.read("train")
+    # a few new rows may have no label of `merged_by`; the old parts have some
+    examples = task.splits.read_file(file, task.columns) if known else task.read("train")
     start, rows, trimmed = _divide(file, examples, reader, task.columns.get("label"))
     read = {example.place for example in examples}
     passed = [place for place in rows if place not in read]

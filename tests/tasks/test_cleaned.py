@@ -186,8 +186,45 @@ def test_new_rows_leave_the_old_ones_in_their_parts(
     assert perform(compose("clean", None, [*words, *zero])) == 0
     rows = (tmp_path / "train/test.csv").read_text().splitlines()
     assert {row.partition(";")[0] for row in rows[1:]} <= part_of.keys()
-    other = write(tmp_path / "other.csv", ["Text;Kunde;Art", "a;K1;Lob"], "\n")
-    with pytest.raises(DataError, match="its first line is not that of"):
-        perform(compose("clean", None, [*words, f"task.path={other}"]))
     with pytest.raises(ConfigError, match="keep_parts"):
         perform(compose("clean", None, [*words, f"keep_parts={tmp_path}"]))
+
+
+def test_new_rows_are_read_as_the_parts_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings of the first call count, columns stand as there, and new labels are named."""
+    merged = write(tmp_path / "labels.csv", ["lob,Lob"], "\n")
+    old = [f"K{n % 40};text {n};{'Lob' if n % 3 else 'Versand'}" for n in range(80)]
+    file = write(tmp_path / "t.csv", [HEAD, *old])
+    columns = [f"task.columns.{role}={name}" for role, name in COLUMNS.items()]
+    made = ["task=classification", *columns, f"task.reader.merged_by={merged}"]
+    shares = ["task.dev_share=0.2", f"task.path={file}", f"out={tmp_path / 'parts'}"]
+    assert perform(compose("clean", None, [*made, *shares])) == 0
+    rows = [f'"new, {n}",{label},K{n},0.5' for n, label in enumerate(["lob", "odd", "odd"])]
+    new = write(tmp_path / "new.csv", ["Text,Art,Kunde,guess", *rows], "\n")
+    words = [made[0], f"task.path={new}", f"keep_parts={tmp_path / 'parts'}"]
+    capsys.readouterr()
+    assert perform(compose("clean", None, [*words, f"out={tmp_path / 'next'}"])) == 0
+    said = capsys.readouterr().out
+    assert f"settings of {tmp_path / 'parts' / 'made.json'}: {' '.join(made[1:])}\n" in said
+    assert "new labels: 'odd' (2 rows)\n" in said
+    assert "columns that the parts lack, left out: guess" in said
+    assert "task.columns.bundle=Kunde checkpoint=" in said.partition("next:")[2]
+    added, where = dict[str, str](), dict[str, set[str]]()
+    for part in (tmp_path / "next").glob("*.csv"):
+        for row in part.read_text().splitlines()[1:]:
+            where.setdefault(row.partition(";")[0], set()).add(part.stem)
+            added |= {row: part.stem} if ';"new, ' in row else {}
+    assert sorted(added) == ['K0;"new, 0";Lob', 'K1;"new, 1";odd', 'K2;"new, 2";odd']
+    assert all(len(parts) == 1 for parts in where.values())
+    settings = json.loads((tmp_path / "next/made.json").read_text())["settings"]
+    assert set(made) < set(settings), "the next call finds them, too"
+    (tmp_path / "parts/made.json").unlink()
+    assert perform(compose("clean", None, [*made[1:3], *words])) == 0
+    said = capsys.readouterr().out
+    assert "made.json has no settings of data clean" in said
+    assert "task.columns.bundle=<a column>" in said
+    other = write(tmp_path / "other.csv", ["Text,Art", "a,Lob"], "\n")
+    with pytest.raises(DataError, match=r"no column Kunde, which .*train\.csv has"):
+        perform(compose("clean", None, [*made[1:3], *words, f"task.path={other}"]))
