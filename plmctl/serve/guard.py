@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from plmctl.serve.direct import JSON, DirectRoute
 from plmctl.serve.errors import Refusal, as_refusal, spell_error
 from plmctl.serve.metrics import Metrics
+from plmctl.serve.queue import MARKS
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -106,12 +107,15 @@ class Guard:
 
 
 def _name_texts(state: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
-    """Headers with the numbers of texts that were not read, or in part: no published form has
-    fields.
+    """Headers with the numbers of texts that were not read, or in part: an answer that is no
+    object has no field for that.
     """
-    named: Mapping[str, list[int]] = state.get("named", {})
-    lists = {key: ",".join(map(str, numbers)) for key, numbers in named.items()}
-    return [(key.encode(), listed.encode()) for key, listed in lists.items() if listed]
+    found: Sequence[Mapping[str, Any]] = state.get("marks", ())
+    lists = {
+        mark: ",".join(str(number) for number, own in enumerate(found) if mark in own)
+        for mark in MARKS
+    }
+    return [(f"x-{mark}".encode(), listed.encode()) for mark, listed in lists.items() if listed]
 
 
 def _too_long(longest: int) -> Refusal:

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol, runtime_checkable
@@ -68,11 +68,11 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class QueuedItem:
-    """A question, about how many tokens it has, and which `MARKS` its text has."""
+    """A question, about how many tokens it has, and the `MARKS` of its text with their values."""
 
     content: Any
     tokens: int
-    marks: Sequence[str] = ()
+    marks: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

@@ -48,6 +48,5 @@ async def rank_texts(
         assert vectors is not None
         made, _ = await server.answer(request, vectors, [query, *texts], vectors.read)
         scores = [float(made[0] @ vector) for vector in made[1:]]
-        named = request.state.named.items()
-        request.state.named = {key: [n - 1 for n in own if n] for key, own in named}
+        request.state.marks = request.state.marks[1:]
     return sorted(enumerate(scores), key=lambda pair: (-pair[1], pair[0])), served.name

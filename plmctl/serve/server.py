@@ -83,8 +83,7 @@ class Server:
         watch: Watch | None = None,
     ) -> tuple[list[Any], int]:
         """(the answers to what `read` makes of the items of a request, its tokens); `watch` gets
-        them while they grow. `request.state.named` has, by header, the numbers of items that the
-        model has read in part.
+        them while they grow. `request.state.marks` has the `MARKS` of each item, with their values.
 
         Raises:
             Refusal: A text cannot be read, the queue is full, or the client has left.
@@ -98,16 +97,16 @@ class Server:
             raise Refusal(422, list_problems(error)) from error
         finally:
             gone.cancel()
-        pairs = [*enumerate(zip(questions, answers, strict=True))]
-        request.state.named = {
-            f"x-{mark}": [n for n, (own, found) in pairs if mark in own.marks or _has(found, mark)]
-            for mark in MARKS
-        }
+        request.state.marks = [
+            {**own.marks, **_find_marks(found)}
+            for own, found in zip(questions, answers, strict=True)
+        ]
         return answers, sum(question.tokens for question in questions)
 
 
-def _has(answer: Any, mark: str) -> bool:
-    return isinstance(answer, Mapping) and bool(answer.get(mark))
+def _find_marks(answer: Any) -> dict[str, Any]:
+    found = answer if isinstance(answer, Mapping) else {}
+    return {mark: found[mark] for mark in MARKS if found.get(mark)}
 
 
 def _is_short(items: Sequence[Any]) -> bool:

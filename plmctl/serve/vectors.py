@@ -68,13 +68,14 @@ class VectorEngine:
     def _lay_out(self, text: Text, number: int, cut: bool, prompt: str) -> QueuedItem:
         if isinstance(text, str):
             line = lay_out_text(text, self.loaded, self.longest, prompt)
-            unread = line.blank or measure_unknown([line], self.loaded) > MOST
+            unknown = 1.0 if line.blank else measure_unknown([line], self.loaded)
         else:
-            line, unread = self._take_ids(text, number), False
+            line, unknown = self._take_ids(text, number), 0.0
         if line.cut and not cut:
             what = f"the text has more tokens than the model reads, {self.longest}"
             raise DataError(what, file="input", line=number)
-        marks = [mark for mark, holds in ((TRUNCATED, line.cut), (UNKNOWN, unread)) if holds]
+        marks: dict[str, Any] = {TRUNCATED: True} if line.cut else {}
+        marks |= {UNKNOWN: round(unknown, 4)} if unknown > MOST else {}
         return QueuedItem(line, len(line.ids), marks)
 
     def _take_ids(self, ids: Sequence[int], number: int) -> EmbeddingLine:

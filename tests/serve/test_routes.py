@@ -210,8 +210,15 @@ def test_texts_that_say_nothing_to_the_model_are_named(client: TestClient) -> No
         ("/v1/embeddings", {"input": texts}),
         ("/classify", {"input": texts, "model": "films"}),
         ("/rerank", {"query": "film", "texts": texts}),
+        ("/v1/rerank", {"query": "film", "documents": texts}),
     ):
-        assert client.post(path, json=body).headers["x-unknown"] == "1", path
+        reply = client.post(path, json=body)
+        assert reply.headers["x-unknown"] == "1", path
+        found = reply.json()
+        answers = found if isinstance(found, list) else found.get("data", found.get("results"))
+        objects = {each["index"]: each for each in answers if isinstance(each, dict)}
+        marked = {number: own["unknown"] for number, own in objects.items() if "unknown" in own}
+        assert marked == ({1: 1} if objects else {}), path
     assert "x-unknown" not in client.post("/predict", json={"inputs": texts[:1]}).headers
     pair = {"inputs": [["a", "a film"], ["a", ""]], "model": "numbers"}
     reply = client.post("/predict", json=pair)

@@ -85,6 +85,7 @@ def make_router(server: Server) -> APIRouter:
         text = {"text": body.texts} if body.return_text else {}
         return [
             {"index": index, "score": score, **{name: own[index] for name, own in text.items()}}
+            | request.state.marks[index]
             for index, score in ranked
         ]
 

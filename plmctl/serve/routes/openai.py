@@ -61,8 +61,8 @@ def make_router(server: Server) -> APIRouter:
         vectors = [shorten(vector, body.dimensions) for vector in found]
         spell = SPELLINGS[body.encoding_format]
         data = [
-            {"object": "embedding", "index": number, "embedding": spell(vector)}
-            for number, vector in enumerate(vectors)
+            {"object": "embedding", "index": number, "embedding": spell(vector), **marks}
+            for number, (vector, marks) in enumerate(zip(vectors, request.state.marks, strict=True))
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "data": data, "model": served.name, "usage": usage}

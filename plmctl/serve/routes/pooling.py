@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 from fastapi import APIRouter
@@ -43,7 +44,8 @@ def make_router(server: Server) -> APIRouter:
     async def classify(body: ClassifyRequest, request: Request) -> dict[str, Any]:
         texts, what = list_texts(body.input), "choose classes"
         served, found = await server.label(request, texts, body.model, what, _choose)
-        data = [_describe(number, answer) for number, answer in enumerate(found)]
+        described = map(_describe, count(), found)
+        data = [own | marks for own, marks in zip(described, request.state.marks, strict=True)]
         return {"object": "list", "model": served.name, "data": data}
 
     @router.post("/v1/rerank", summary="Documents in the order in which they answer a question")
@@ -53,6 +55,7 @@ def make_router(server: Server) -> APIRouter:
         results = [
             {"index": index, "relevance_score": score}
             | ({"document": {"text": texts[index]}} if body.return_documents else {})
+            | request.state.marks[index]
             for index, score in ranked[: body.top_n or None]
         ]
         return {"model": name, "results": results}
