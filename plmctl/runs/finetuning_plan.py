@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -227,11 +227,18 @@ def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> Fr
 def _describe_unknown(task: Task, tokenizer: Tokenizer, split: Split) -> str:
     """Unknown tokens, and full-width letters that are others than the usual ones."""
     share = inference.unknown(split.rows, tokenizer.vocab)
-    found = (text for each in split.examples for text in task.texts(each))
-    texts = [text for text in found if isinstance(text, str)]  # turns of CoQA have numbers, too
-    characters = unknown.count_unknown_characters(tokenizer, texts if share else ())
+    characters = unknown.count_unknown_characters(
+        tokenizer, _list_texts(task, split) if share else ()
+    )
     said = unknown.describe_unknown(share, characters)
-    return "; ".join(filter(None, (said, unknown.describe_full_width(tokenizer, texts))))
+    full_width = unknown.describe_full_width(tokenizer, _list_texts(task, split))
+    return "; ".join(filter(None, (said, full_width)))
+
+
+def _list_texts(task: Task, split: Split) -> Iterator[str]:
+    """The texts of a split one by one; turns of CoQA have numbers, too."""
+    for example in split.examples:
+        yield from (text for text in task.texts(example) if isinstance(text, str))
 
 
 def _describe_data(
