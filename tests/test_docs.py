@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 import plmctl
+from plmctl.core.extras import EXTRAS
 from plmctl.report.style import STYLE
 from tests.report import parsed
 from tests.test_imports import ORDER
@@ -94,6 +95,12 @@ def test_every_column_of_a_table_has_a_name() -> None:
         if not all(cell.strip() for cell in head.split("|"))
     ]
     assert not nameless
+
+
+def test_the_page_on_installing_has_every_extra() -> None:
+    page = (DOCS / "start/install.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
+    assert sorted(named) == sorted(EXTRAS)
 
 
 def test_reference_has_every_public_name() -> None:

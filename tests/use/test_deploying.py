@@ -41,18 +41,13 @@ from tests.task_samples import find_samples
 LAYERS = 1
 # the last tensor of the backbone, and the first one that reads its states
 LAST, READS = "backbone.stack.blocks.f.0.norm_sum.bias", "heads.pooler.dense.weight"
-# the dev set by a library and a tokenizer alone, in a process of its own
-ALONE = """
-import json, sys
-sys.modules["torch"] = sys.modules["plmctl"] = None
-import onnxruntime
-from transformers import AutoTokenizer
-folder, pairs = sys.argv[1], json.loads(sys.argv[2])
-session = onnxruntime.InferenceSession(folder + "/model.onnx")
-tokenizer = AutoTokenizer.from_pretrained(folder)
-given = tokenizer(*map(list, zip(*pairs)), padding=True, truncation=True, return_tensors="np")
-print(json.dumps(session.run(["logits"], dict(given))[0].tolist()))
+PAGE = Path(__file__).parents[2] / "docs/commands/convert.md"
+# around the code of the page, in a process of its own
+BEFORE = """
+import sys
+sys.modules["torch"] = sys.modules["plmctl"] = sys.modules["transformers"] = None
 """
+AFTER = "print(json.dumps(logits.tolist()))"
 
 
 def make_pairs() -> list[tuple[str, str, str]]:
@@ -148,18 +143,19 @@ def test_a_folder_answers_as_its_run_and_says_what_it_is(
 def test_a_library_and_a_tokenizer_give_the_calibrated_answers(
     calibrated: Path, deploy: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """The temperature is in the graph, the threshold in decision.json; neither PyTorch nor plmctl
-    is imported.
+    """The temperature is in the graph, the threshold in decision.json; the code of the page imports
+    neither PyTorch nor plmctl nor transformers.
     """
     folder = deploy("onnx")
     kept = json.loads((find_checkpoint(calibrated) / "decision.json").read_text())
     left = json.loads((folder / "decision.json").read_text())
     assert kept["temperature"] < 1
     assert left == kept | {"temperature": 1.0}
-    pairs = json.dumps([[text, other] for text, other, _ in make_pairs()])
-    told = subprocess.run(
-        [sys.executable, "-c", ALONE, str(folder), pairs], capture_output=True, text=True
-    )
+    code = PAGE.read_text().partition("```python\n")[2].partition("```")[0]
+    text, pairs = '["a fine film"]', [pair[:2] for pair in make_pairs()]
+    assert text in code
+    words = [sys.executable, "-c", f"{BEFORE}{code.replace(text, repr(pairs))}{AFTER}"]
+    told = subprocess.run(words, capture_output=True, text=True, cwd=folder.parent)
     assert told.returncode == 0, told.stderr
     wanted = evaluate(calibrated, tmp_path / "run.jsonl")[1]
     for logits, row in zip(json.loads(told.stdout), wanted, strict=True):
