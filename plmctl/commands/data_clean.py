@@ -100,6 +100,7 @@ class Clean(TaskUser, Command):
             arrange_columns,
             clean_table,
             describe_new_labels,
+            describe_shares,
             divide_table,
             extend_parts,
             read_parts,
@@ -128,9 +129,13 @@ class Clean(TaskUser, Command):
         }
         found["trimmed"] = [line for line, _ in table.trimmed]
         whole = {name: [*part.examples, *parts[name]] for name, part in old.items()} or parts
-        new = {name: len(own) for name, own in parts.items()} if old else {}
+        notes = (
+            {name: f", {len(own):,} of them new" for name, own in parts.items()}
+            if old
+            else describe_shares(splits, parts)
+        )
         said = [*said, *describe_new_labels(known, table.kept)] if old else said
-        shown = self._describe(task, arranged.get("train", table), whole, new)
+        shown = self._describe(task, arranged.get("train", table), whole, notes)
         return self.report(found, [*said, *shown])
 
     def _write(self, table: CleanTable, parts: Mapping[str, str]) -> None:
@@ -160,7 +165,7 @@ class Clean(TaskUser, Command):
         task: Task,
         table: CleanTable,
         parts: Mapping[str, Sequence[Example]],
-        new: Mapping[str, int],
+        notes: Mapping[str, str],
     ) -> Iterator[str]:
         from plmctl.tasks.cleaned import describe_part
         from plmctl.tasks.inference import describe_reading
@@ -169,7 +174,7 @@ class Clean(TaskUser, Command):
         yield from describe_reading(task.splits.reader)
         named: Mapping[str, Sequence[Example]] = parts or {"labels": table.kept}
         for name, rows in named.items():
-            yield describe_part(name, rows) + (f", {new[name]:,} of them new" if new else "")
+            yield describe_part(name, rows) + notes.get(name, "")
         if self.out is None:
             yield "nothing is written: out=<a new file, or a folder for parts> writes the rest"
             return

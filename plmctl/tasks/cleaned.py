@@ -52,6 +52,7 @@ PASSED, EMPTY, DISPUTED, COPIES = (
 )
 SHOWN = 3  # rows of each reason
 NAMED = 10  # new labels
+FAR = 0.02  # distance of the share of a part from its setting
 
 
 @dataclass(frozen=True)
@@ -295,6 +296,19 @@ def describe_part(name: str, examples: Sequence[Example]) -> str:
     more = ", ..." if len(labels) > 8 else ""
     of = spell_bundles(count_bundles([{"bundle": each.bundle} for each in examples]))
     return f"  {name}: {counted(len(examples), 'row')}{of} ({shown}{more})"
+
+
+def describe_shares(splits: Splits, parts: Mapping[str, Sequence[Example]]) -> dict[str, str]:
+    """{part: words on its share, where the setting has another one}; dev counts without test."""
+    whole, notes = sum(map(len, parts.values())), dict[str, str]()
+    why = ": bundles stay together" if splits.names_bundles else ""
+    for name in ("dev", "test") if parts else ():
+        asked, of = splits.divided.get(name, 0.0), whole
+        of -= len(parts.get("test", ())) if name == "dev" else 0
+        got = len(parts.get(name, ())) / of
+        if abs(got - asked) > FAR:
+            notes[name] = f", {got:.1%} instead of {asked:.1%}{why}"
+    return notes
 
 
 def _find_table(task: Task) -> Path:

@@ -13,8 +13,9 @@ import pytest
 from plmctl.config.command import perform
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.tasks.check import check_task
 from plmctl.tasks.classification import Classification
-from plmctl.tasks.cleaned import choose_rows, clean_table
+from plmctl.tasks.cleaned import choose_rows, clean_table, describe_shares
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
 
@@ -34,9 +35,12 @@ KEPT = [ROWS[0], ROWS[1], ROWS[8]]
 HEAD = "\ufeffKunde;Text;Art"
 
 
-def open_task(file: Path, *, columns: object = COLUMNS, **settings: object) -> Classification:
+def open_task(
+    file: Path, *, columns: object = COLUMNS, dev_share: float | None = None, **settings: object
+) -> Classification:
     reader = Table(splits={"train": ["train.*"]}, **settings)
     how = {"name": "t", "max_length": 9, "metrics": ["accuracy"], "path": str(file)}
+    how["dev_share"] = dev_share
     return Classification(reader=reader, columns=columns, **how)
 
 
@@ -228,3 +232,25 @@ def test_new_rows_are_read_as_the_parts_were(
     other = write(tmp_path / "other.csv", ["Text,Art", "a,Lob"], "\n")
     with pytest.raises(DataError, match=r"no column Kunde, which .*train\.csv has"):
         perform(compose("clean", None, [*made[1:3], *words, f"task.path={other}"]))
+
+
+def test_a_part_says_its_share_where_bundles_make_it_another(tmp_path: Path) -> None:
+    rows = [Example("", {"text": f"{n}"}, "x", f"t:{n}", bundle=f"{n // 9}") for n in range(40)]
+    splits = open_task(write(tmp_path / "t.csv", [HEAD]), dev_share=0.15).splits
+    notes = describe_shares(splits, {"train": rows[9:], "dev": rows[:9], "test": []})
+    assert notes == {"dev": ", 22.5% instead of 15.0%: bundles stay together"}
+    assert not describe_shares(splits, {"train": rows[6:], "dev": rows[:6]})
+
+
+def test_data_check_counts_what_data_clean_leaves_out(tmp_path: Path) -> None:
+    """Rows of empty texts, contradictions and copies are three kinds: none counts as two."""
+    rows = ["a,x", "A,y", "a,x", "b,x", "B,X", "b,x", " ,x", ",y", ",x", "c,y"]
+    file = write(tmp_path / "t.csv", ["text,label", *rows], "\n")
+    columns = {"text": "text", "label": "label"}
+    dropped = clean_table(open_task(file, columns=columns)).dropped
+    found = {
+        each.name: each for each in check_task(open_task(file, columns=columns), None).findings
+    }
+    names = ("empty texts", "contradictory labels", "duplicate examples")
+    assert [found[name].numbers["count"] for name in names] == [3, 3, 2]
+    assert [len(own) for own in dropped.values()] == [3, 3, 2]

@@ -313,10 +313,10 @@ def is_disputed(group: Sequence[LabelledExample]) -> bool:
 
 def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
     train = keys["train"]
-    groups = group_copies(splits["train"], train)
-    repeated = len(train) - len(groups)
+    # empty texts have a finding of their own, as have contradictory ones
+    groups = [own for own in group_copies(splits["train"], train) if all(find_key(own[0]))]
     disputed = [group for group in groups if is_disputed(group)]
-    disputed.sort(key=lambda group: not all(find_key(group[0])))  # empty texts say less
+    repeated = sum(len(group) - 1 for group in groups if not is_disputed(group))
     examples, texts = sum(map(len, disputed)), counted(len(disputed), "text")
     shown = f": {_place(disputed[0][0])} and {_place(disputed[0][1])}" if disputed else ""
     empty = [example for key, example in zip(train, splits["train"], strict=True) if not all(key)]

@@ -16,6 +16,8 @@ from plmctl.tasks.readers.label_text import group_alike, spell_label
 from plmctl.tasks.record import Example
 from plmctl.text.tabular import cells_of, spell_row
 
+SHOWN = 10  # labels of the table that no example has
+
 
 def propose_table(labels: Mapping[str, int]) -> str:
     """The command that writes a table by which labels of nearly the same name are the most frequent
@@ -41,6 +43,7 @@ class MergedLabels:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._met: set[object] = set()  # labels of examples, before they are changed
 
     @cached_property
     def table(self) -> Mapping[str, str]:
@@ -65,9 +68,11 @@ class MergedLabels:
 
     def change(self, examples: Iterable[Example]) -> list[Example]:
         """The examples with labels of the table; probabilities of merged labels are summed."""
+        own = [*examples]
+        self._met |= {each.label for each in own if isinstance(each.label, str)}
         return [
             replace(each, label=self._name(each.label), shares=self._add(each.shares))
-            for each in examples
+            for each in own
         ]
 
     def describe(self, labels: Iterable[str]) -> str:
@@ -82,6 +87,12 @@ class MergedLabels:
             merged[self.table.get(old, old)].append(f"{old} {counts[old]:,}")
         shown = "; ".join(f"{new}: {', '.join(olds)}" for new, olds in merged.items())
         return f"{counted(len(counts), 'label')} as {len(merged):,} ({shown})"
+
+    def describe_unused(self) -> str:
+        """A sentence on the labels of the table that no example had so far; "" without any."""
+        unused = [repr(old) for old in self.table if old not in self._met]
+        more = f" and {len(unused) - SHOWN:,} more" if len(unused) > SHOWN else ""
+        return f"unused in {self.path}: {', '.join(unused[:SHOWN])}{more}" if unused else ""
 
     def check(self, labels: Iterable[object], file: Path) -> None:
         """Raise DataError where the labels of training, once changed, have none of the table."""

@@ -107,6 +107,7 @@ class Table(SplitFiles):
         examples = self.read_file(file, columns, header=header, labelled=labelled)
         if self.merged is not None and split.startswith("train"):
             self.merged.check((each.label for each in examples), file)
+            self._note(file, self.merged.describe_unused())
         return examples
 
     def read_file(
@@ -150,9 +151,13 @@ class Table(SplitFiles):
         labels = [each.label for each in examples if isinstance(each.label, str)]
         if self.merged is None or not labels:
             return examples
-        notes = [self.notes.get(str(file)), self.merged.describe(labels)]
-        self.notes[str(file)] = "; ".join(filter(None, notes))
+        self._note(file, self.merged.describe(labels))
         return self.merged.change(examples)
+
+    def _note(self, file: Path, more: str) -> None:
+        """Add a sentence to the notes on a file."""
+        notes = [self.notes.get(str(file)), more]
+        self.notes[str(file)] = "; ".join(filter(None, notes))
 
     def stream_file(
         self,

@@ -43,6 +43,15 @@ def test_labels_are_those_of_a_loop_over_the_rows(folder: Path) -> None:
     assert note == "5 labels as 3 (bad: 1 12, 2 12; middling: 3 12; good: 4 12, 5 12)"
 
 
+def test_unused_lines_of_the_table_are_named(folder: Path) -> None:
+    with (folder / "stars.tsv").open("a") as table:
+        table.write("6\tgood\n")
+    reader = make_reader(folder)
+    reader.read(folder, "train", COLUMNS)
+    (note,) = reader.notes.values()
+    assert note.endswith(f"; unused in {folder / 'stars.tsv'}: '6'")
+
+
 def test_labels_that_the_table_lacks_stay(folder: Path) -> None:
     merged = make_reader(folder).read(folder, "dev", COLUMNS)
     assert [each.label for each in merged] == ["good", "good", "odd"]
