@@ -147,7 +147,11 @@ def test_a_page_begins_with_how_good_how_sure_and_what_next(tmp_path: Path) -> N
     result = {"metrics": {"dev": {"accuracy": 0.8}}, "examples": {"dev": 50}}
     result |= {"intervals": {"dev": {"accuracy": [0.67, 0.89]}}}
     (folder / "result.json").write_text(json.dumps(result))
-    for floor, said in ((0.7, "reaches words (0.7000)"), (0.5, "is outside"), (0.9, "is worse")):
+    for floor, said in (
+        (0.7, "reaches words (0.7000)"),
+        (0.5, "is outside"),
+        (0.9, "is no better"),
+    ):
         known = {"dev": {"words": {"accuracy": floor}}}
         (folder / "baselines.json").write_text(json.dumps(known))
         drawn, text = draw_results(folder)
@@ -158,7 +162,10 @@ def test_a_page_begins_with_how_good_how_sure_and_what_next(tmp_path: Path) -> N
         assert ("train.epochs" in text) == (floor == 0.9)
     curve = [{"step": step, "valid/accuracy": value} for step, value in enumerate((0.5, 0.8, 0.7))]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve))
-    assert "Update 1 of 2 was the best" in draw_results(folder)[1]
+    text = draw_results(folder)[1]
+    assert "Update 1 of 2 was the best" in text
+    assert "Another optim.lr or a checkpoint" in text  # not more updates, which did not help
+    assert "train.epochs" not in text
     losses = [{**line, "valid/accuracy": 0.8, "valid/loss": 3 - line["step"]} for line in curve]
     losses.append({"step": 3, "valid/accuracy": 0.8, "valid/loss": 1.5})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in losses))

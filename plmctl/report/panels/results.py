@@ -29,10 +29,9 @@ from plmctl.tasks.scores.metrics import is_larger_better
 FLOORS = "orange: without pretraining"
 SEED = "Another seed may change the score by more than that."
 HELD = "measured on {held} that were held out. Another seed gives another loss."
-LOW = (
-    "More updates (train.epochs), a larger optim.lr or a checkpoint that has read more text may"
-    " help."
-)
+LOW = "{ways} or a checkpoint that has read more text may help."
+WAYS = "More updates (train.epochs), a larger optim.lr"
+ENOUGH = "Another optim.lr"  # where more updates did not help
 REACHED = (
     "The interval reaches {name} ({value:.4f}), so this run may be no better than that: more"
     " examples or more seeds would say so."
@@ -71,7 +70,9 @@ def panel(subject: Subject) -> list[Block]:
     run = subject.runs[0]
     sure = [Paragraph(f"How sure: {' '.join(lines)}")] if (lines := _judge(run)) else []
     sure += [Paragraph(line) for line in _describe_probabilities(run)]
-    hints = " ".join([*([LOW] if below else []), *_judge_length(run, _metric(run) or "loss")])
+    length, early = _judge_length(run, _metric(run) or "loss")
+    low = [LOW.format(ways=ENOUGH if early else WAYS)] if below else []
+    hints = " ".join([*low, length])
     return [
         *drawn,
         *below,
@@ -240,13 +241,14 @@ def _describe_probabilities(run: ReportedRun) -> Iterator[str]:
         yield f"{run.name}: {run.decided.note}."
 
 
-def _judge_length(run: ReportedRun, metric: str) -> list[str]:
+def _judge_length(run: ReportedRun, metric: str) -> tuple[str, bool]:
+    """(a sentence on the length of training, or "", whether more updates did not help)."""
     curve = run.log.series.get(f"valid/{metric}", ())
     if len(curve) < 3:
-        return []
+        return "", False
     best = _find_kept(run, metric, curve)
-    text = RISING if best == curve[-1] else EARLY
-    return [text.format(best=best[0], last=curve[-1][0])]
+    early = best != curve[-1]
+    return (EARLY if early else RISING).format(best=best[0], last=curve[-1][0]), early
 
 
 def _find_kept(run: ReportedRun, metric: str, curve: Curve) -> tuple[float, float]:

@@ -26,10 +26,13 @@ Simple = Mapping[str, Mapping[str, Mapping[str, float]]]  # {split: {model: {met
 
 def list_choices(result: Mapping[str, Any] | None) -> list[str]:
     """A remark on each split that has chosen the checkpoint of a run."""
+    known = result or {}
+    tested = "test" in (known.get("metrics") or {})
+    other = "test" if tested else "a test split (a file, or task.test_share=0.2)"
     return [
         f"{split} chose the checkpoint, as the best of {count} validations on it, so its scores are"
-        " a little high; a test split (a file, or task.test_share=0.2) has no part in the choice"
-        for split, count in ((result or {}).get(CHOICE) or {}).items()
+        f" a little high; {other} has no part in the choice"
+        for split, count in (known.get(CHOICE) or {}).items()
     ]
 
 

@@ -13,7 +13,13 @@ from plmctl.report.card import make_card
 from plmctl.report.panels.results import panel
 from plmctl.report.subject import find_subject
 from plmctl.storage.atomic import write_json
-from plmctl.tasks.scores.below import FILE, UNBEATEN, describe_one_answer, list_unbeaten
+from plmctl.tasks.scores.below import (
+    FILE,
+    UNBEATEN,
+    describe_one_answer,
+    list_choices,
+    list_unbeaten,
+)
 from plmctl.use.answering import AnsweredSplit
 from plmctl.use.predict import tell_numbers
 from plmctl.use.simple_models import compare_simple
@@ -91,6 +97,13 @@ def test_less_is_better_of_a_loss() -> None:
     assert list_unbeaten({"dev": {"hamming_loss": 0.1}}, simple, "hamming_loss") == []
     assert len(list_unbeaten({"dev": {"hamming_loss": 0.3}}, simple, "hamming_loss")) == 1
     assert list_unbeaten({"dev": {"f1": None}}, {"dev": {"words": {"f1": 1.0}}}, "f1") == []
+
+
+def test_a_split_that_chose_is_told_of_one_that_did_not() -> None:
+    result = {"chosen_on": {"dev": 9}, "metrics": {"dev": {}}}
+    assert "a test split (a file, or task.test_share=0.2) has no part" in list_choices(result)[0]
+    (line,) = list_choices({**result, "metrics": {"dev": {}, "test": {}}})
+    assert line.endswith("a little high; test has no part in the choice")
 
 
 def test_pages_and_cards_say_it(tmp_path: Path) -> None:
