@@ -126,7 +126,10 @@ class Label(Command):
         task: Any = members[0].task
         decision = join_decisions([each.task for each in members], [each.kept for each in members])
         ((name, texts),) = splits.items()
-        left = LeftOut.find(texts, known, bundled=reader[1].splits.names_bundles)
+        unread = set.intersection(*({*each.unread[name]} for each in members))
+        strange = {texts[number].place for number in unread} if self.uncertain else set()
+        bundled = reader[1].splits.names_bundles
+        left = LeftOut.find(texts, known, bundled=bundled, unread=strange)
         guesses = [
             make_guess(
                 example,

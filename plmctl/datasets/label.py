@@ -20,6 +20,7 @@ from plmctl.tasks.predictions import BUNDLE, TABLES, beside
 from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
+from plmctl.text.letters import normalize_spaces
 from plmctl.text.tabular import MARK, TableSpelling, kind_of, spell_row
 
 GUESSED = ("guess", "probability")  # columns with the answers of models
@@ -56,6 +57,7 @@ class LeftOut:
         empty: The empty ones.
         bundled: The texts whose bundle is in dev or test.
         alone: The number of others without a bundle, where the task has bundles.
+        unread: The texts of which the models know few tokens.
     """
 
     places: Collection[str]
@@ -63,12 +65,25 @@ class LeftOut:
     empty: Sequence[Example]
     bundled: Sequence[Example]
     alone: int
+    unread: Sequence[Example]
 
     @classmethod
     def find(
-        cls, texts: Sequence[Example], known: Mapping[str, Sequence[Example]], *, bundled: bool
+        cls,
+        texts: Sequence[Example],
+        known: Mapping[str, Sequence[Example]],
+        *,
+        bundled: bool,
+        unread: Collection[str] = (),
     ) -> LeftOut:
-        """Those among `texts`; `known`: the examples of each split."""
+        """Those among `texts`.
+
+        Args:
+            texts: The texts.
+            known: The examples of each split.
+            bundled: Whether the task has bundles.
+            unread: The file and line of texts that the models cannot read.
+        """
         seen = {content_of(example) for examples in known.values() for example in examples}
         held = {each.bundle for name in known for each in known[name] if name != "train"} - {""}
         held = held if bundled else set()
@@ -78,8 +93,9 @@ class LeftOut:
         rest = [each for each in rest if content_of(each) not in seen]
         of_held = [each for each in rest if each.bundle in held]
         alone = sum(not each.bundle for each in rest) if bundled else 0
-        places = {each.place for each in (*empty, *repeated, *of_held)}
-        return cls(places, len(repeated), empty, of_held, alone)
+        strange = [each for each in rest if each.bundle not in held and each.place in unread]
+        places = {each.place for each in (*empty, *repeated, *of_held, *strange)}
+        return cls(places, len(repeated), empty, of_held, alone, strange)
 
     def describe(self) -> dict[str, str]:
         """{reason: the texts of it}, as far as there are any."""
@@ -89,6 +105,12 @@ class LeftOut:
         if self.empty:
             first = self.empty[0].place
             said["left out"] = f"{counted(len(self.empty), 'empty text')}, the first {first}"
+        if self.unread:
+            first = self.unread[0].place
+            said["unknown texts"] = (
+                f"{len(self.unread):,}, whose tokens the model hardly knows: left out, the first"
+                f" {first}"
+            )
         if self.bundled:
             many = counted(len({each.bundle for each in self.bundled}), "bundle")
             said["bundles of dev or test"] = (
@@ -217,8 +239,8 @@ def make_table(
     own: Sequence[Mapping[str, Any]] = (),
 ) -> list[list[Any]]:
     """A table for people: rows whose label is to be filled in, and behind them labelled examples.
-    Each of the first has the guess of the models and its probability, too. Behind them stand the
-    other columns of the files, such as an id.
+    The columns stand as in the files. Behind them stand the guess of the models and its
+    probability.
 
     Args:
         labelled: The labelled examples.
@@ -230,17 +252,21 @@ def make_table(
     fields = [{**each.fields, BUNDLE: each.bundle} for each in examples]
     roles = [role for role in names if role != "label" and any(role in each for each in fields)]
     said = GUESSED if asked else ()
-    head = [*(names[role] for role in roles), names["label"], *said]
     ends: list[list[Any]] = [["", guess.label, round(guess.sure, 4)] for guess in asked]
     kept = [dict(row) for row in own or [{}] * len(fields)]
     for example, row in zip(labelled, kept[len(asked) :], strict=True):
         ends.append([example.label, *(row.pop(name, "") for name in said)])  # an earlier answer
-    taken = {"", *names.values(), *roles}
-    more = [name for name in dict.fromkeys(chain.from_iterable(kept)) if name not in taken]
-    rows = [[*head, *(f"source_{name}" if name in said else name for name in more)]]
-    for each, end, row in zip(fields, ends, kept, strict=True):
-        texts = (each.get(role, "") for role in roles)
-        rows.append([*texts, *end, *(row.get(name, "") for name in more)])
+    order = [*dict.fromkeys(chain.from_iterable((*kept[len(asked) :], *kept)))]
+    mine = [*(names[role] for role in roles), names["label"]]
+    first = [name for name in mine[:-1] if name not in order]
+    last = [name for name in mine[-1:] if name not in order]
+    spare = {"", *names.values(), *roles} - {*mine}
+    order = [*first, *(name for name in order if name not in spare), *last]
+    renamed = {name: f"source_{name}" for name in said if name not in mine}
+    rows = [[*(renamed.get(name, name) for name in order), *said]]
+    for each, (label, *answer), row in zip(fields, ends, kept, strict=True):
+        cells = row | {names[role]: each.get(role, "") for role in roles} | {mine[-1]: label}
+        rows.append([*(cells.get(name, "") for name in order), *answer])
     return rows
 
 
@@ -269,8 +295,11 @@ def decide(task: Task, decision: LabelDecision, probabilities: Mapping[str, floa
 
 
 def content_of(example: Example) -> tuple[str, ...]:
-    """The texts of an example, by which it is known again."""
-    return tuple(str(example.fields.get(role, "")) for role in TEXTS)
+    """The texts of an example without regard to case and white space: of equal ones, the others
+    are copies.
+    """
+    texts = (str(example.fields.get(role, "")) for role in TEXTS)
+    return tuple(normalize_spaces(text.casefold()) for text in texts)
 
 
 def spell_labelled(

@@ -39,6 +39,7 @@ class Member:
     answers: dict[str, Rows]
     digits: int | None  # digits of its numbers
     kept: LabelDecision | None  # the decision it uses
+    unread: Mapping[str, Mapping[int, float]]  # {split: `inference.find_unread` of its examples}
 
 
 def ask_members(
@@ -73,13 +74,14 @@ def ask_members(
     for name, (loaded, task) in zip(names, opened, strict=True):
         if not splits:
             splits |= read(reader[1] if reader else task)
-        answers = {}
+        answers, unread = {}, {}
         for split, examples in splits.items():
             encoded = inference.encode_split(task, split, examples, loaded.tokenizer)
             how: Any = {"precision": precision, "batch_size": batch_size, "runtime": runtime}
             answers[split] = explain(loaded, task, encoded, **how)
+            unread[split] = inference.find_unread(encoded, loaded.tokenizer.vocab)
         kept = read_decision(loaded.source.folder)
-        yield Member(name, task, answers, precision.digits, kept)
+        yield Member(name, task, answers, precision.digits, kept, unread)
 
 
 def open_members(

@@ -21,6 +21,7 @@ from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.datasets.label import (
     Guess,
+    LeftOut,
     choose_guesses,
     choose_uncertain,
     make_guess,
@@ -197,7 +198,7 @@ def test_the_least_sure_texts_come_first(by: str, order: list[str]) -> None:
     shares = {"a": (0.46, 0.27, 0.27), "b": (0.44, 0.43, 0.13), "c": (0.9, 0.05, 0.05)}
     guesses = [
         Guess(Example("0", {"text": text}), "x", max(own), dict(zip("xyz", own, strict=True)))
-        for text, own in [*shares.items(), ("b", shares["b"])]  # of equal texts one is enough
+        for text, own in [*shares.items(), ("B ", shares["b"])]  # of equal texts one is enough
     ]
     found = choose_uncertain(guesses, count=9, by=by)
     assert [guess.example.fields["text"] for guess in found] == order
@@ -245,11 +246,25 @@ def test_a_table_for_people_keeps_the_columns_of_its_files() -> None:
     done = [Example("1", {"text": "bad"}, "-")]
     table = make_table(done, asked, names, own)
     rows = list(csv.reader(spell_table(table, TableSpelling(";"))[1:].splitlines(), delimiter=";"))
-    assert rows[0] == ["body", "label", "guess", "probability", "ticket", "source_guess", "day"]
-    assert rows[1] == ["good", "", "'+", "0.6", "T-9", "?", ""]
-    assert rows[2] == ["bad", "'-", "'+", "", "T-1", "", "Mon"]  # the guess of an earlier round
+    assert rows[0] == ["ticket", "body", "label", "day", "source_guess", "guess", "probability"]
+    assert rows[1] == ["T-9", "good", "", "", "?", "'+", "0.6"]
+    assert rows[2] == ["T-1", "bad", "'-", "Mon", "", "'+", ""]  # the guess of an earlier round
     held = make_table(done, [], {**names, "bundle": "customer"}, own[1:])
-    assert held[0] == ["body", "customer", "label", "ticket", "guess", "day"]
+    assert held[0] == ["customer", "ticket", "body", "label", "guess", "day"]
+    bare = make_table([], asked, names, [{"body": "good", "id": "7"}])
+    assert bare == [["body", "id", "label", *rows[0][-2:]], ["good", "7", "", "+", 0.6]]
+
+
+def test_unknown_texts_stay_out_and_copies_but_for_case_are_known() -> None:
+    texts = ["A  Cat", "a cow", "中文", "a dog"]
+    several = [Example("", {"text": text}, place=f"t:{n}") for n, text in enumerate(texts)]
+    known = {"dev": [Example("", {"text": "a cat"}, "+")]}
+    left = LeftOut.find(several, known, bundled=False, unread={"t:2", "t:0"})
+    assert left.places == {"t:0", "t:2"}
+    assert left.describe() == {
+        "known texts": "1 in the labelled examples, dev or test: left out",
+        "unknown texts": "1, whose tokens the model hardly knows: left out, the first t:2",
+    }
 
 
 def test_texts_of_bundles_of_dev_and_test_stay_out(place: Path, tmp_path: Path) -> None:
