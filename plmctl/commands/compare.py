@@ -21,7 +21,7 @@ Kind = Annotated[
         "--as",
         metavar="KIND",
         help="The kind of predictions: classes, numbers, tags (of entities), words (with other"
-        " tags), answers or texts (default: as it looks).",
+        " tags), pairs (minimal ones), answers or texts (default: as it looks).",
     ),
 ]
 Metric = Annotated[
@@ -39,6 +39,14 @@ Id = Annotated[
         "--id",
         metavar="COLUMN",
         help="The column that names the example (default: id, else the row).",
+    ),
+]
+Bundle = Annotated[
+    str | None,
+    typer.Option(
+        "--bundle",
+        metavar="COLUMN",
+        help="The column of examples that are drawn together (default: bundle, if there is one).",
     ),
 ]
 Samples = Annotated[
@@ -77,6 +85,7 @@ class CompareCommand(Tool):
         gold: Gold = "gold",
         guess: Guess = "guess",
         column: Id = None,
+        bundle: Bundle = None,
         samples: Samples = None,
         seed: Seed = 0,
         json: Json = False,
@@ -89,7 +98,7 @@ class CompareCommand(Tool):
             Path(first).expanduser(),
             Path(second).expanduser(),
             split=split,
-            columns=ColumnNames(gold, guess, column),
+            columns=ColumnNames(gold, guess, column, bundle),
             kind=kind,
             positive=positive,
             names=metric or (),

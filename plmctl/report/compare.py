@@ -26,6 +26,7 @@ from plmctl.report.predicted import (
     read_predicted,
     respell_tags,
     score_by_kind,
+    weigh_pairs,
 )
 from plmctl.tasks.scores.bundles import (
     bundle_rows,
@@ -85,6 +86,8 @@ def compare(
     shape = kind or find_kind([*left, *right])
     if task is None and shape == "tags":
         left, right = respell_tags(left, right), respell_tags(right, left)
+    if task is None and shape == "pairs":
+        left, right = weigh_pairs(left, right)
     score: Score = task.score if task is not None else score_by_kind(shape, positive)
     many, single = len(left), score
     if odd := share_bundles(left, right):

@@ -5,12 +5,15 @@ someone else; and the scores that they have.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from plmctl.analysis.runs import read_result
 from plmctl.core.errors import DataError, UsageError, did_you_mean, find_alike
@@ -29,6 +32,8 @@ from plmctl.use.calibrating import decide_by_kept
 FOLDERS = ("predictions", "eval")  # folders of a run, the first that has the split
 SIDES = ("gold", "golds", "guess")  # the columns that are compared
 LISTS = ("tags", "words")  # kinds whose rows are lists
+PAIR = frozenset({"paradigm", "id", "good", "bad", "right"})  # the columns of task=minimal_pairs
+SURE = 0.8  # the likeness of a column that a fix may name
 SUFFIXES = (".jsonl", ".csv", ".tsv")
 Row = dict[str, Any]
 Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
@@ -41,6 +46,7 @@ class ColumnNames:
     gold: str = "gold"
     guess: str = "guess"
     id: str | None = None  # None: "id", where there is one, else the number of the row
+    bundle: str | None = None  # None: "bundle", where there is one
 
     def __post_init__(self) -> None:
         if self.gold == self.guess:
@@ -87,7 +93,7 @@ def read_predicted(
     rows = _read_rows(file, columns, kind)
     task, run = None, (read_result(file.parent.parent) or {}) if inside else {}
     choices = (run.get(CHOICE) or {}).get(file.stem, 0)
-    if inside and kind is None and columns == ColumnNames(id=columns.id):
+    if inside and kind is None and (columns.gold, columns.guess) == ("gold", "guess"):
         task = read_task(file.parent.parent, plugins)
     if not rows:
         raise DataError("no predictions", file=file, fix="take a file with some")
@@ -146,6 +152,7 @@ def _read_rows(file: Path, columns: ColumnNames, kind: str | None) -> list[Row]:
                     fix="correct the line",
                 )
             found.append((line, dict(zip(names, row, strict=True))))
+    found = [(line, _answer_pair(row, file, line)) for line, row in found]
     rows = [_take(row, number, columns, file, line) for number, (line, row) in enumerate(found)]
     if kind_of(file) != ".jsonl":
         return _type_cells(rows, kind, file)
@@ -158,25 +165,37 @@ def _read_rows(file: Path, columns: ColumnNames, kind: str | None) -> list[Row]:
     return rows
 
 
+def _answer_pair(row: Row, file: Path, line: int) -> Row:
+    """A row of `task=minimal_pairs` with its acceptable sentence as "gold", the likelier one as
+    "guess", and an id that names the paradigm, too; any other row as it is.
+    """
+    if not row.keys() >= PAIR or "gold" in row:
+        return row
+    if not _is_number(row["right"]):
+        raise DataError(f"right is {row['right']!r}, no number", file=file, line=line)
+    right = float(row["right"])
+    guess = row["good"] if right == 1 else row["bad"]
+    own = f"{row['paradigm']}/{row['id']}"
+    return {**row, "id": own, "gold": row["good"], "guess": guess, "right": right}
+
+
 def _take(row: Row, number: int, columns: ColumnNames, file: Path, line: int) -> Row:
-    """The row with "id", "gold" and "guess" under these names."""
+    """The row with "id", "gold", "guess" and "bundle" under these names."""
     gold = "golds" if columns.gold == "gold" and "golds" in row else columns.gold
-    wanted = {"gold" if gold == columns.gold else "golds": gold, "guess": columns.guess}
-    wanted |= {"id": columns.id} if columns.id is not None else {}
-    for option, name in wanted.items():
-        if name not in row:
-            near = find_alike(name, row)
-            column = near[0] if near else "<one of the columns found>"
-            raise DataError(
-                f"no column {name}; found {', '.join(row)}{did_you_mean(near)}",
-                file=file,
-                line=line,
-                fix=f"--{option.removesuffix('s')} {column}",
-            )
+    wanted = {"gold": gold, "guess": columns.guess, "id": columns.id, "bundle": columns.bundle}
+    wanted = {option: name for option, name in wanted.items() if name is not None}
+    if missing := {option: name for option, name in wanted.items() if name not in row}:
+        near = {option: find_alike(name, row, least=SURE) for option, name in missing.items()}
+        fix = (f"--{option} {found[0] if found else '<column>'}" for option, found in near.items())
+        meant = did_you_mean(found[0] for found in near.values() if found)
+        what = f"no column {' and no column '.join(missing.values())}; found {', '.join(row)}"
+        raise DataError(f"{what}{meant}", file=file, line=line, fix=" ".join(fix))
     if row[gold] is None or row[gold] == "":
         what = "it has no gold label, without which nothing can be compared"
         raise DataError(what, file=file, line=line)
-    named_so = {name: row[column] for name, column in wanted.items()}
+    named_so = {option: row[column] for option, column in wanted.items()}
+    if gold == "golds":
+        del named_so["gold"]
     own = str(named_so.get("id", row.get("id", number)))
     return {**row, **named_so, "id": own}
 
@@ -236,6 +255,8 @@ def _is_number(text: Any) -> bool:
 def find_kind(rows: Sequence[Row]) -> str:
     """One of `KINDS`, by what stands in the rows."""
     first = rows[0]
+    if first.keys() >= PAIR:
+        return "pairs"
     if "golds" in first:
         return "answers"
     if isinstance(first["gold"], list):
@@ -297,6 +318,27 @@ def _score_answers(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return squad_score.score_v1(found, overlap="characters")  # a score for Chinese texts
 
 
+def weigh_pairs(*sides: Sequence[Row]) -> list[list[Row]]:
+    """Rows of minimal pairs with a "weight", by which each of k paradigms counts alike in
+    `accuracy`: `N / (k n)` in a paradigm with n of all N pairs.
+    """
+    sizes = Counter(_read_pair(row)["paradigm"] for rows in sides for row in rows)
+    weight = {name: sizes.total() / (len(sizes) * n) for name, n in sizes.items()}
+    return [[{**row, "weight": weight[row["paradigm"]]} for row in rows] for rows in sides]
+
+
+def _read_pair(row: Row) -> Row:
+    if not row.keys() >= PAIR:
+        raise DataError(f"id {row['id']} is no row of minimal pairs", fix="--as classes")
+    return row
+
+
+def _score_pairs(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """`accuracy`, the mean over paradigms, and `pairs`, the share of all."""
+    right, weight = (np.array([row[name] for row in rows]) for name in ("right", "weight"))
+    return {"accuracy": float(right @ weight / weight.sum()), "pairs": float(right.mean())}
+
+
 def _golds(row: Mapping[str, Any]) -> list[str]:
     golds = row.get("golds", row.get("gold"))
     return golds if isinstance(golds, list) else [str(golds)]
@@ -307,6 +349,7 @@ KINDS: dict[str, Score] = {
     "tags": _score_tags,
     "words": _score_words,
     "answers": _score_answers,
+    "pairs": _score_pairs,
     "texts": _score_texts,
 }
 KIND_NAMES = ("classes", *KINDS)

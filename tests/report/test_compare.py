@@ -256,3 +256,59 @@ def test_rows_of_another_kind_are_refused(tmp_path: Path, kind: str, told: str) 
     assert "fix: --as classes" in done.stderr
     file = write(tmp_path / "b.jsonl", ["1", "2"], ["1.5", "2"])
     assert compared(file, file, "--as", "numbers")["metrics"]["pearson"]["first"] == 1
+
+
+def _write_pairs(file: Path, right: dict[str, list[float]]) -> Path:
+    """Rows as task=minimal_pairs writes them; ids begin anew in each paradigm."""
+    rows = [
+        {"paradigm": name, "id": str(n), "good": f"{name} {n}", "bad": f"{n}", "right": value}
+        for name, values in right.items()
+        for n, value in enumerate(values)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def test_two_models_on_minimal_pairs(tmp_path: Path) -> None:
+    a = _write_pairs(tmp_path / "a.jsonl", {"x": [1, 0, 0, 0], "y": [1, 0.5]})
+    b = _write_pairs(tmp_path / "b.jsonl", {"y": [1, 1], "x": [1, 1, 1, 0]})
+    found = compared(a, b)
+    assert (found["examples"], found["scored_as"]) == (6, "pairs")
+    accuracy, pairs = (found["metrics"][name] for name in ("accuracy", "pairs"))
+    # the mean over paradigms, and the share of pairs
+    assert [accuracy["first"], accuracy["second"]] == pytest.approx([(1 / 4 + 3 / 4) / 2, 7 / 8])
+    assert [pairs["first"], pairs["second"]] == pytest.approx([2.5 / 6, 5 / 6])
+    # a tie that counts as half is not right: 3 pairs of b alone, p = 2 (1/2)^3
+    assert (found["mcnemar"]["first"], found["mcnemar"]["second"]) == (0, 3)
+    assert found["mcnemar"]["exact"] == pytest.approx(1 / 4)
+    whole = compared(a, b, "--bundle", "paradigm")
+    assert whole["bundles"] == 2
+    assert whole["mcnemar"]["unit"] == "bundle"
+    # draws of both paradigms, or of one of them twice: +1/2, +1/4 or their mean
+    assert [whole["metrics"]["accuracy"][end] for end in ("low", "high")] == [1 / 4, 1 / 2]
+
+
+def test_a_table_of_minimal_pairs_has_texts(tmp_path: Path) -> None:
+    head, row = "paradigm\tid\tgood\tbad\tright", "x\t{}\ta\tb\t{}"
+    lines = [head, row.format(1, "1.0"), row.format(2, "0.0"), ""]
+    (tmp_path / "a.tsv").write_text("\n".join(lines), encoding="utf-8")
+    found = compared(tmp_path / "a.tsv", tmp_path / "a.tsv")
+    assert found["metrics"]["accuracy"]["first"] == 1 / 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "told", "fix"),
+    [
+        ("gold,answer", "no column guess;", "--guess COLUMN"),
+        ("good,bad", "no column gold and no column guess;", "--gold COLUMN --guess COLUMN"),
+        ("gold,guesses", "did you mean 'guesses'", "--guess guesses"),
+        ("gold_label,guess", "did you mean 'gold_label'", "--gold gold_label"),
+    ],
+)
+def test_a_fix_names_options_that_exist_and_columns_that_fit(
+    columns: str, told: str, fix: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(f"{columns}\nx,y\n", encoding="utf-8")
+    said = " ".join(invoke(tmp_path / "a.csv", tmp_path / "a.csv").stderr.split())
+    assert told in said
+    assert said.endswith(f"fix: {fix}")

@@ -109,7 +109,7 @@ def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Form
     tried = {name: np.array([each[name] for each in wanted]) for name in names}
     single = [score([row]) for row in rows]
     means = {name: _mean(name, single, rows, score) for name in names}
-    fast = [*_numbers(rows), *_entities(rows), *_perplexity(rows)]
+    fast = [*_numbers(rows), *_entities(rows), *_perplexity(rows), *_weighted(rows)]
     fast += _bleu(rows) if "bleu" in names else []
     found: dict[str, Form] = {}
     for name, form in (*means.items(), *((name, form) for form in fast for name in names)):
@@ -217,6 +217,16 @@ def _perplexity(rows: Rows) -> Iterator[Sums]:
     """`exp(sum nll / sum tokens)`, as `written.perplexity`."""
     if all("nll" in row and "tokens" in row for row in rows):
         yield Sums(np.array([[row["nll"], row["tokens"]] for row in rows]), _raise_mean)
+
+
+def _weighted(rows: Rows) -> Iterator[Sums]:
+    """Weighted and plain means of `right` over the rows, or over those of bundles."""
+    units = [unit.get("rows", [unit]) for unit in rows]
+    if not all({"right", "weight"} <= row.keys() for unit in units for row in unit):
+        return
+    for weigh in (lambda row: row["weight"], lambda row: 1.0):
+        sums = [[(weigh(row) * row["right"], weigh(row)) for row in unit] for unit in units]
+        yield Sums(np.array([np.sum(unit, 0) for unit in sums]), _divide)
 
 
 def _raise_mean(sums: np.ndarray) -> np.ndarray:
