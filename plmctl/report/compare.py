@@ -23,10 +23,9 @@ from plmctl.report.predicted import (
     Row,
     Score,
     find_kind,
+    prepare,
     read_predicted,
-    respell_tags,
     score_by_kind,
-    weigh_pairs,
 )
 from plmctl.tasks.scores.bundles import (
     bundle_rows,
@@ -84,10 +83,8 @@ def compare(
     left, right = align(a, b)
     task = a.task or b.task
     shape = kind or find_kind([*left, *right])
-    if task is None and shape == "tags":
-        left, right = respell_tags(left, right), respell_tags(right, left)
-    if task is None and shape == "pairs":
-        left, right = weigh_pairs(left, right)
+    if task is None:
+        left, right = prepare(shape, left, right)
     score: Score = task.score if task is not None else score_by_kind(shape, positive)
     many, single = len(left), score
     if odd := share_bundles(left, right):

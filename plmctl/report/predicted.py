@@ -318,6 +318,13 @@ def _score_answers(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return squad_score.score_v1(found, overlap="characters")  # a score for Chinese texts
 
 
+def prepare(kind: str, left: Sequence[Row], right: Sequence[Row]) -> list[list[Row]]:
+    """The rows of both sides as the scores of a kind read them."""
+    if kind == "tags":
+        return [respell_tags(left, right), respell_tags(right, left)]
+    return weigh_pairs(left, right) if kind == "pairs" else [[*left], [*right]]
+
+
 def weigh_pairs(*sides: Sequence[Row]) -> list[list[Row]]:
     """Rows of minimal pairs with a "weight", by which each of k paradigms counts alike in
     `accuracy`: `N / (k n)` in a paradigm with n of all N pairs.
