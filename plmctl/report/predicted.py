@@ -326,8 +326,9 @@ def prepare(kind: str, left: Sequence[Row], right: Sequence[Row]) -> list[list[R
 
 
 def weigh_pairs(*sides: Sequence[Row]) -> list[list[Row]]:
-    """Rows of minimal pairs with a "weight", by which each of k paradigms counts alike in
-    `accuracy`: `N / (k n)` in a paradigm with n of all N pairs.
+    """Rows of minimal pairs with their "weight" in `accuracy`, the mean over paradigms.
+
+    It is `N / (k n)` for each of the n pairs of a paradigm, with N pairs in k paradigms.
     """
     sizes = Counter(_read_pair(row)["paradigm"] for rows in sides for row in rows)
     weight = {name: sizes.total() / (len(sizes) * n) for name, n in sizes.items()}
