@@ -139,7 +139,7 @@ def _run_here(jobs: Sequence[SweepJob]) -> int:
     """Run one job after the other in this process; the code of the signal that ended one, or 0."""
     try:
         for job in jobs:
-            state = "finished before: " if job.done else ""
+            state = "finished before: " if job.is_finished() else ""
             state = state or ("goes on: " if job.spec.provenance.resume else "")
             remark(f"job {job.number} of {len(jobs)}: {state}{job.label}")
             outcome = job.do()

@@ -87,15 +87,27 @@ class SweepJob:
         if key and not spec.select(key):
             spec = spec.replace({key: str(self.folder)})
         job = replace(self, spec=spec)
-        config = job.run / CONFIG
-        # an empty one is that of a start which ended before anything was saved
-        if not (self.makes_runs and config.is_file() and config.stat().st_size):
+        if job.is_finished():
+            return replace(job, done=True)
+        if not (self.makes_runs and job._has_begun()):
             return job
         finished = job._last.event == "finished"
-        if finished and (job._last.record or {}).get("overrides") == list(self.words):
-            return replace(job, done=True)
         spec = job._resume()
         return replace(job, spec=spec, done=finished and not spec.provenance.changes)
+
+    def is_finished(self) -> bool:
+        """Whether a start has finished it by now: an earlier one, or another one meanwhile."""
+        if self.done or not (self.makes_runs and self._has_begun()):
+            return self.done
+        last = self._last
+        same = (last.record or {}).get("overrides") == list(self.words)
+        return last.event == "finished" and same
+
+    def _has_begun(self) -> bool:
+        """Whether its folder has a run."""
+        config = self.run / CONFIG
+        # an empty one is that of a start which ended before anything was saved
+        return config.is_file() and config.stat().st_size > 0
 
     def check(self) -> None:
         """Raise what is wrong with a job that would begin, before it does."""
@@ -106,7 +118,7 @@ class SweepJob:
         """Do it unless it is done, and write down how it ended; the result is the score that a
         search minimises.
         """
-        if self.done:
+        if self.is_finished():
             record = self._last.record or {}
             if (record.get("overrides"), record.get("job")) != (list(self.words), self.number):
                 self.write_end(Outcome(0), record["metrics"])
@@ -120,7 +132,9 @@ class SweepJob:
             admit(self.folder / sweeps.RECORD).unlink(missing_ok=True)
         outcome = attempt(lambda: command.perform(self.spec))
         result = outcome.result if isinstance(outcome.result, Mapping) else {}
-        metrics = dict(result) or read_last_metrics(self.run)
+        # a refused job has made none: a run in its folder is that of another process
+        refused = outcome.code == UsageError.exit_code
+        metrics = {} if refused else dict(result) or read_last_metrics(self.run)
         self.write_end(outcome, metrics)
         return replace(outcome, result=score(metrics, self._find_best() if metrics else None))
 

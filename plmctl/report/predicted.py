@@ -182,8 +182,8 @@ def _answer_pair(row: Row, file: Path, line: int) -> Row:
 def _take(row: Row, number: int, columns: ColumnNames, file: Path, line: int) -> Row:
     """The row with "id", "gold", "guess" and "bundle" under these names."""
     gold = "golds" if columns.gold == "gold" and "golds" in row else columns.gold
-    wanted = {"gold": gold, "guess": columns.guess, "id": columns.id, "bundle": columns.bundle}
-    wanted = {option: name for option, name in wanted.items() if name is not None}
+    asked = {"gold": gold, "guess": columns.guess, "id": columns.id, "bundle": columns.bundle}
+    wanted = {option: name for option, name in asked.items() if name is not None}
     if missing := {option: name for option, name in wanted.items() if name not in row}:
         near = {option: find_alike(name, row, least=SURE) for option, name in missing.items()}
         fix = (f"--{option} {found[0] if found else '<column>'}" for option, found in near.items())

@@ -37,6 +37,7 @@ from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.report.sweeps import describe_end
 from plmctl.storage import paths
+from plmctl.storage.job_events import JobEvents
 from plmctl.use.predict import ScoreTable
 from tests import probe
 
@@ -369,6 +370,42 @@ def test_a_sweep_runs_every_job_in_its_folder_and_survives_a_failure(
     assert "failed (1)" in table
     assert "job 1: ValueError: broken job" in table
     assert "valid/loss" in table
+
+
+def test_a_refused_job_has_no_score_of_the_run_that_is_there(
+    plmctl: Invoke, command: Command
+) -> None:
+    train = command.run
+
+    def run(spec: Any, *, flags: Any = None) -> Any:
+        train(spec, flags=flags)  # by the process that holds the folder
+        raise UsageError(f"run.dir={spec.run.dir}: a run is going on there")
+
+    command.run = run  # type: ignore[method-assign]
+    done = plmctl("pretrain", "probe", "-m", "optim.lr=7", "hydra.sweep.dir=swept")
+    assert done.exit_code == 1
+    assert "failed (2)" in done.stdout
+    (row,) = csv.DictReader(Path("swept/sweep.csv").read_text(encoding="utf-8").splitlines())
+    assert "valid/loss" not in row
+
+
+def test_a_job_that_another_sweep_finishes_meanwhile_is_done(
+    plmctl: Invoke, command: Command
+) -> None:
+    def finish_the_other(cfg: Any) -> int:
+        there = Path("swept/optim.lr=2")
+        there.mkdir()
+        (there / "config.yaml").write_text("version: 2", encoding="utf-8")
+        record = {"job": 1, "overrides": ["optim.lr=2", "recipe=probe"], "varied": ["optim.lr=2"]}
+        record |= {"metrics": {"valid/loss": 4.0}, "dir": str(there), "code": 0}
+        JobEvents(Path("swept")).write("finished", there.name, record=record)
+        return 0
+
+    command.fail = finish_the_other
+    done = plmctl("pretrain", "probe", "-m", "optim.lr=1,2", "hydra.sweep.dir=swept")
+    assert done.exit_code == 0, done.stderr
+    assert "job 1 of 2: finished before: optim.lr=2" in done.stderr
+    assert len(command.calls) == 1
 
 
 def test_one_run_dir_holds_the_folders_of_all_jobs(plmctl: Invoke, command: Command) -> None:
