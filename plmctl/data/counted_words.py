@@ -80,13 +80,25 @@ def sum_words(rows: Rows) -> Rows:
     return replace(rows, seqs=seqs, values={**rows.values, READ: words})
 
 
+def has_spaces(words: int, characters: int, first: str) -> bool:
+    """Whether a text has spaces between its words, so that these can be counted.
+
+    There are at most `LONGEST` characters between two spaces, and at most half of its letters are
+    of a script without spaces.
+
+    Args:
+        words: Its words, text between white space.
+        characters: Its characters.
+        first: The beginning of the text.
+    """
+    letters = sum(map(str.isalpha, first))
+    return characters <= LONGEST * max(1, words) and count_unspaced(first) <= letters / 2
+
+
 def check_words(
     texts: Iterable[Shards], decode: Callable[[Sequence[int]], str], setting: str, value: object
 ) -> None:
-    """ConfigError for a text of which nobody knows where its words end.
-
-    It has long stretches without a space, or most of its first letters are of a script without
-    spaces.
+    """ConfigError for a text of which nobody knows where its words end (`has_spaces`).
 
     Args:
         decode: The text of some tokens.
@@ -98,12 +110,11 @@ def check_words(
             continue
         words, characters = (int(shards.counts[name].sum()) for name in (WORDS, "characters"))
         first = decode(np.asarray(shards.ids[:LOOKED]).tolist())
-        mean, letters = characters / max(1, words), sum(map(str.isalpha, first))
-        if mean <= LONGEST and count_unspaced(first) <= letters / 2:
+        if has_spaces(words, characters, first):
             continue
         allowed = (
             "needs a text with spaces between its words, or with marked words;"
-            f" {shards.given} has {mean:.0f} characters between two spaces"
+            f" {shards.given} has {characters / max(1, words):.0f} characters between two spaces"
         )
         fix = "data.segment=jieba marks Chinese words; or train.words=null train.tokens=1e8"
         raise ConfigError(setting, value, allowed, fix=fix)

@@ -35,6 +35,8 @@ from plmctl.text.vocab import Vocab
 from plmctl.use.asked_task import suggest_task
 from plmctl.use.predict import ScoreTable, Told
 
+UNSPACED = "not counted, for this text has no spaces between its words"
+
 
 @part_of("probe")
 class LanguageModel(Probe):
@@ -108,6 +110,8 @@ class LanguageModel(Probe):
                 train=train,
             )
         extra: dict[str, Any] = {"checkpoint": opened.folder, "text": str(path)}
+        if not text.spaced:
+            extra["words"] = Told(UNSPACED)
         if share:
             extra["unknown"] = Told(unknown.describe_unknown(share), share)
         return ScoreTable("language model", {"text": scores}, extra)
@@ -131,7 +135,7 @@ class LanguageModel(Probe):
         window = self._window(model)
         size = {
             "tokens": text.tokens,
-            "words": text.words,
+            **({"words": text.words} if text.spaced else {}),
             "characters": text.characters,
             "bytes": text.bytes,
             "window": window,
@@ -228,9 +232,10 @@ class LanguageModel(Probe):
         self, run: WindowReader, text: Text, window: int, stride: int, remembers: bool
     ) -> dict[str, float]:
         loss, tokens = self._score(run, text, window, stride, remembers)
+        by_word = {"perplexity_per_word": exponentiate(loss / max(1, text.words))}
         return {
             "perplexity_per_token": exponentiate(loss / tokens),
-            "perplexity_per_word": exponentiate(loss / max(1, text.words)),
+            **(by_word if text.spaced else {}),
             "bits_per_character": loss / math.log(2) / text.characters,
             "bits_per_byte": loss / math.log(2) / text.bytes,
             "scored_tokens": tokens,

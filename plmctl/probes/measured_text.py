@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from plmctl.config.groups import Data
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.data.counted_words import LOOKED, has_spaces
 from plmctl.data.encoding import close_lines
 from plmctl.text.document import Document
 from plmctl.text.layout import RUNNING
@@ -26,6 +28,7 @@ class Text:
     bytes: int
     # the ends of its lines are tokens, and words in what is counted: nothing is added to it
     running: bool = False
+    spaced: bool = True  # whether it has spaces between its words
 
     @classmethod
     def of(cls, documents: Iterable[str], tokenizer: Any) -> Text:
@@ -34,26 +37,26 @@ class Text:
         ids = tokenizer.encode_batch(kept)
         if not any(ids):
             raise DataError("no text to measure", fix="data.path=<a file with text>")
-        return cls(
-            ids,
-            sum(len(d.split()) for d in kept),
-            sum(map(len, kept)),
-            sum(len(d.encode()) for d in kept),
-        )
+        words, characters = sum(len(d.split()) for d in kept), sum(map(len, kept))
+        spaced = has_spaces(words, characters, _begin(kept))
+        return cls(ids, words, characters, sum(len(d.encode()) for d in kept), spaced=spaced)
 
     @classmethod
     def of_running(cls, documents: Iterable[Document], tokenizer: Tokenizer) -> Text:
         """Running text as ids, files apart; DataError for an empty text."""
         ids: list[list[int]] = []
         words = characters = size = 0
+        first = ""
         for pieces in join_parts(documents):
             ids.append(close_lines(pieces, *tokenizer.encode_flat(pieces), tokenizer)[0].tolist())
             words += sum(len(piece.split()) + piece.endswith("\n") for piece in pieces)
             characters += sum(map(len, pieces))
             size += sum(len(piece.encode()) for piece in pieces)
+            first = first or _begin(pieces)
         if not any(ids):
             raise DataError("no text to measure", fix="data.path=<a file with text>")
-        return cls(ids, words, characters, size, running=True)
+        spaced = has_spaces(words, characters, first)
+        return cls(ids, words, characters, size, running=True, spaced=spaced)
 
     @property
     def tokens(self) -> int:
@@ -64,6 +67,11 @@ class Text:
         """All documents behind each other; each but those of running text is closed by `end`."""
         closing = [] if self.running else [end]
         return [token for ids in self.ids for token in (*ids, *closing)]
+
+
+def _begin(texts: Iterable[str]) -> str:
+    """The first `LOOKED` characters of some texts."""
+    return "".join(islice(chain.from_iterable(texts), LOOKED))
 
 
 def read_text(data: Data, path: Any, tokenizer: Tokenizer) -> Text:

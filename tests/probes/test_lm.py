@@ -107,6 +107,22 @@ def test_units_of_a_causal_model(gpt_toy):
     assert found["bits_per_byte"] == pytest.approx(nll / math.log(2) / len(joined.encode()))
 
 
+@pytest.mark.parametrize(
+    ("documents", "spaced"),
+    [
+        (DOCUMENTS, True),
+        (["我们今天去学校。", "他们不去。"], False),  # short lines, too
+        (["ภาษาไทยไม่มีช่องว่าง"], False),
+        (["한국어에는 띄어쓰기가 있다."], True),
+    ],
+)
+def test_words_are_counted_where_spaces_part_them(gpt_toy, documents, spaced):
+    text, found = _measure(Tiny("clm", causal=True), gpt_toy, documents)
+    assert text.spaced is spaced
+    assert [name in found for name in ("perplexity_per_word", "words")] == [spaced, spaced]
+    assert found["bits_per_character"] > 0
+
+
 def test_a_noise_that_does_not_fit_the_task_is_told(toy):
     """One that reads what the rows of this task lack, and one that asks for no token."""
     text, model = Text.of(DOCUMENTS, toy), Tiny("mlm", causal=False)
