@@ -135,6 +135,7 @@ class Clean(TaskUser, Command):
             else describe_shares(splits, parts)
         )
         said = [*said, *describe_new_labels(known, table.kept)] if old else said
+        found["remarks"] = [*said]
         shown = self._describe(task, arranged.get("train", table), whole, notes)
         return self.report(found, [*said, *shown])
 

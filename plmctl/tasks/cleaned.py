@@ -180,7 +180,7 @@ def arrange_columns(table: CleanTable, part: KeptPart) -> CleanTable:
     (_, names), (_, wanted) = next(cells_of(table.file)), next(cells_of(part.file))
     if missing := [name for name in wanted if name not in names]:
         what = f"it has no column {', '.join(missing)}, which {part.file} has"
-        raise DataError(what, file=table.file, line=1, fix="the columns of the parts")
+        raise DataError(what, file=table.file, line=1, fix=f"add {', '.join(missing)}")
     of = [names.index(name) for name in wanted]
     quoted = kind_of(table.file) == CSV
     sign, its = sign_of(table.file), sign_of(part.file)

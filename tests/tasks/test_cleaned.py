@@ -213,6 +213,7 @@ def test_new_rows_are_read_as_the_parts_were(
     said = capsys.readouterr().out
     assert f"settings of {tmp_path / 'parts' / 'made.json'}: {' '.join(made[1:])}\n" in said
     assert "new labels: 'odd' (2 rows)\n" in said
+    assert "parts/train.csv: " not in said, "its labels are merged already"
     assert "columns that the parts lack, left out: guess" in said
     assert "task.columns.bundle=Kunde checkpoint=" in said.partition("next:")[2]
     added, where = dict[str, str](), dict[str, set[str]]()

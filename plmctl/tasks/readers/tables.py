@@ -151,7 +151,8 @@ class Table(SplitFiles):
         labels = [each.label for each in examples if isinstance(each.label, str)]
         if self.merged is None or not labels:
             return examples
-        self._note(file, self.merged.describe(labels))
+        if {*labels} & self.merged.table.keys():
+            self._note(file, self.merged.describe(labels))
         return self.merged.change(examples)
 
     def _note(self, file: Path, more: str) -> None:

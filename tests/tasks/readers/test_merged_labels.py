@@ -57,6 +57,13 @@ def test_labels_that_the_table_lacks_stay(folder: Path) -> None:
     assert [each.label for each in merged] == ["good", "good", "odd"]
 
 
+def test_a_file_without_labels_to_merge_has_no_note(folder: Path) -> None:
+    (folder / "dev.csv").write_text("text,stars\nnew,good\nthird,odd\n")
+    reader = make_reader(folder)
+    merged = reader.read(folder, "dev", COLUMNS)
+    assert ([each.label for each in merged], reader.notes) == (["good", "odd"], {})
+
+
 def test_numbers_of_json_and_their_probabilities_are_merged(folder: Path) -> None:
     shares = {"1": 0.5, "2": 0.25, "4": 0.25}
     line = {"text": "a", "stars": 1.0, "shares": shares}
