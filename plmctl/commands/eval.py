@@ -286,13 +286,14 @@ class Evaluate(TaskUser, Command):
         shown_as = name_split(task, loaded, name) if self.input is None else name
         kept_as = shown_as if self.out is None else name
         file = write_split(output, kept_as, examples, answered.predictions, self.input)
+        kept = shown_as if self.out is None and self.input is None else ""
         extra = {
             "task": task.name,
             "checkpoint": str(loaded.source.folder),
             "rows": len(answered.predictions),
             "predictions": name_file(file),
             **keep_said({"runtime": Told(how["runtime"].describe())}),
-            **compare_simple(loaded, task, answered),
+            **compare_simple(loaded, task, answered, kept),
         }
         shown = answered.tabulate(task, extra, seed=self.seed)
         shown = replace(shown, title=f"{task.name}: {shown_as}")

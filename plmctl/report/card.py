@@ -27,7 +27,7 @@ from plmctl.runs.own_rate import scale_rate
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_json
 from plmctl.storage.settings_file import to_yaml
-from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten
+from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten, list_unscored
 from plmctl.tasks.scores.bundles import add_bundles, list_known
 from plmctl.tasks.scores.metrics import spell_metric
 from plmctl.training.averaged import read_average
@@ -343,7 +343,7 @@ def _evaluate(
         simple, lower = read_baselines(folder), result.get("lower") or ()
         tests = result.get(TESTS)
         below = list_unbeaten(scores, simple, metrics[0], lower=lower, tests=tests)
-        tables += [Paragraph(f"{line}.") for line in below]
+        tables += [Paragraph(f"{line}.") for line in (*below, *list_unscored(scores, simple))]
     tables += [Paragraph(f"{line}.") for line in (*list_known(result), *list_choices(result))]
     if evaluated and how:
         tables.append(Paragraph(f"Scores are {how}."))

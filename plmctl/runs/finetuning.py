@@ -41,16 +41,7 @@ from plmctl.tasks.baselines import Baselines, score_baselines
 from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import write_predictions
-from plmctl.tasks.scores.below import (
-    CHOICE,
-    LEAKED,
-    TESTS,
-    UNBEATEN,
-    folder_of,
-    list_choices,
-    list_unbeaten,
-)
-from plmctl.tasks.scores.below import FILE as BASELINES
+from plmctl.tasks.scores.below import CHOICE, LEAKED, TESTS, UNBEATEN, list_choices, list_unbeaten
 from plmctl.tasks.scores.bundles import KNOWN, count_bundles, list_known
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import keep_trained
@@ -62,6 +53,7 @@ from plmctl.training.origins import read_origins
 from plmctl.training.progress import Progress
 from plmctl.training.trainer import Evaluate, Result
 from plmctl.use.predict import ScoreTable, Told, predict
+from plmctl.use.simple_models import write_baselines
 
 TEST = "plmctl eval checkpoint={run} split=test"
 
@@ -270,7 +262,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     record |= {name: value for name, value in {**optional, "beside": beside}.items() if value}
     record["percent"] = list_percent(task, metrics, beside, plan.sides)
     write_json(session.folder / "result.json", record)
-    _write_baselines(session.folder, baselines)
+    write_baselines(session.folder, baselines)
     given = session.spec.provenance
     if not given.front:  # else that command shows them in its own table
         title, as_json = f"{task.name}: {best.name}", given.json
@@ -317,12 +309,3 @@ def _describe_result(
         UNBEATEN: Told("; ".join(lines), len(lines)),
     }
     return {name: told for name, told in found.items() if told.text}
-
-
-def _write_baselines(run: Path, baselines: Baselines) -> None:
-    """The scores and predictions of models without pretraining, as files of a run."""
-    if baselines.scores:
-        write_json(run / BASELINES, round_floats(baselines.scores))
-    for split, others in baselines.predictions.items():
-        for name, rows in others.items():
-            write_predictions(folder_of(run, name), split, rows)

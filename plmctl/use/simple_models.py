@@ -2,38 +2,90 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from plmctl.analysis.paired import find_ps
 from plmctl.analysis.runs import read_baselines, read_rows
 from plmctl.artifacts.loading import Loaded
+from plmctl.config.build import build
+from plmctl.core.errors import PlmctlError
+from plmctl.core.rounding import round_floats
+from plmctl.storage.atomic import write_json
 from plmctl.storage.reading import read_json
-from plmctl.tasks.predictions import predictions_file
+from plmctl.tasks.baselines import Baselines, score_baselines
+from plmctl.tasks.predictions import predictions_file, write_predictions
+from plmctl.tasks.record import Example
 from plmctl.tasks.scores.below import FILE as BASELINES
 from plmctl.tasks.scores.below import UNBEATEN, folder_of, list_unbeaten
 from plmctl.tasks.task import Task
+from plmctl.tasks.trained_texts import hash_texts, read_trained
 from plmctl.use.answering import AnsweredSplit
+from plmctl.use.asked_task import describe_model
 from plmctl.use.predict import Told
 
+TEST = "test"
 
-def compare_simple(loaded: Loaded, task: Task, answered: AnsweredSplit) -> dict[str, Told]:
-    """The scores of the run's own split that are no better than those without pretraining."""
+
+def compare_simple(
+    loaded: Loaded, task: Task, answered: AnsweredSplit, kept: str = ""
+) -> dict[str, Told]:
+    """The scores of the run's own split that are no better than those without pretraining.
+
+    Args:
+        loaded: The model.
+        task: The task.
+        answered: The predictions of a split.
+        kept: The name under which the run keeps them, or "". Models without pretraining are scored
+            on those of test, which their fine-tuning has not read.
+    """
     folders = [loaded.source.folder, *loaded.source.folder.parents[:2]]
     file = next((own / BASELINES for own in folders if (own / BASELINES).is_file()), None)
     if file is None or not task.metrics:
         return {}
-    simple = {
-        split: own
-        for split, own in read_json(file).items()
-        if split == answered.name and _has_examples(file.parent, split, len(answered.predictions))
-    }
+    run, split = file.parent, answered.name
+    if kept == TEST and not predictions_file(run / "predictions", TEST).is_file():
+        split, simple = TEST, _score_test(run, loaded, task, answered.examples)
+    else:
+        known = _has_examples(run, split, len(answered.predictions))
+        simple = {name: own for name, own in read_baselines(run).items() if known and name == split}
     first, lower = task.metrics[0], task.directions.lower
-    tests = find_simple_ps(file.parent, {split: answered.predictions for split in simple}, task)
-    scores = {answered.name: answered.metrics}
+    tests = find_simple_ps(run, {name: answered.predictions for name in simple}, task)
+    scores = {split: answered.metrics}
     lines = list_unbeaten(scores, simple, first, lower=lower, tests=tests)
     return {UNBEATEN: Told("; ".join(lines), len(lines))} if lines else {}
+
+
+def write_baselines(run: Path, baselines: Baselines) -> None:
+    """The scores and predictions of models without pretraining, as files of a run."""
+    if baselines.scores:
+        write_json(run / BASELINES, round_floats(baselines.scores))
+    for split, others in baselines.predictions.items():
+        for name, rows in others.items():
+            write_predictions(folder_of(run, name), split, rows)
+
+
+def _score_test(
+    run: Path, loaded: Loaded, task: Task, examples: Sequence[Example]
+) -> dict[str, Any]:
+    """The scores on test of models without pretraining, which the run keeps; {} where the examples
+    of its training cannot be read anymore.
+    """
+    plugins, found = loaded.source.plugins, Baselines()
+    with contextlib.suppress(PlmctlError):
+        own = build(loaded.own_task(), describe_model(loaded, plugins), plugins, path="task")
+        train, trained = own.read("train"), read_trained(run)
+        same = trained is not None and np.array_equal(trained, np.unique(hash_texts(train)))
+        if same and own.name == task.name:
+            found = score_baselines(task, train, {TEST: examples})
+    others = {split: scores for split, scores in read_baselines(run).items() if split != TEST}
+    write_baselines(run, replace(found, scores={**others, **found.scores}))
+    return {**found.scores}
 
 
 def find_simple_ps(

@@ -22,7 +22,7 @@ from plmctl.report.panels.classes import describe_error
 from plmctl.report.panels.curves import find_floors
 from plmctl.report.subject import ReportedRun, Subject, choose_split
 from plmctl.report.text import format_number, spell_within
-from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten
+from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten, list_unscored
 from plmctl.tasks.scores.bundles import list_known
 from plmctl.tasks.scores.metrics import is_larger_better
 
@@ -62,7 +62,7 @@ def panel(subject: Subject) -> list[Block]:
     known = [
         Paragraph(f"{run.name}: {line}.")
         for run in subject.runs
-        for line in (*list_known(run.result), *list_choices(run.result))
+        for line in (*_unscored(run), *list_known(run.result), *list_choices(run.result))
     ]
     if len(subject.runs) > 1:
         order = _order(subject.runs, rankings)
@@ -286,6 +286,10 @@ def _unbeaten(run: ReportedRun) -> list[str]:
     scores, how = result.get("metrics") or {}, {"lower": result.get("lower") or ()}
     tests = result.get(TESTS)
     return list_unbeaten(scores, run.baselines, metric, tests=tests, **how) if metric else []
+
+
+def _unscored(run: ReportedRun) -> list[str]:
+    return list_unscored((run.result or {}).get("metrics") or {}, run.baselines)
 
 
 def _is_larger_better(run: ReportedRun, metric: str) -> bool:

@@ -82,6 +82,15 @@ def list_unbeaten(
     return lines
 
 
+def list_unscored(scores: Scores, simple: Simple) -> list[str]:
+    """A line for each split on which no model without pretraining is scored, where some are."""
+    return [
+        f"{split}: no simple model was scored on {split}"
+        for split in scores
+        if simple and split not in simple
+    ]
+
+
 def describe_one_answer(rows: Sequence[Mapping[str, Any]]) -> str:
     """`gives the answer 'x' to all 383 rows`, where all guesses are the same and the right answers
     are not; else "".

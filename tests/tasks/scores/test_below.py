@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plmctl.config.build import build
 from plmctl.report.card import make_card
 from plmctl.report.panels.results import panel
 from plmctl.report.subject import find_subject
@@ -19,7 +20,10 @@ from plmctl.tasks.scores.below import (
     describe_one_answer,
     list_choices,
     list_unbeaten,
+    list_unscored,
 )
+from plmctl.tasks.trained_texts import keep_trained
+from plmctl.use import simple_models
 from plmctl.use.answering import AnsweredSplit
 from plmctl.use.predict import tell_numbers
 from plmctl.use.simple_models import compare_simple
@@ -114,6 +118,42 @@ def test_pages_and_cards_say_it(tmp_path: Path) -> None:
     (folder / FILE).write_text(json.dumps(SIMPLE))
     assert "no better than without pretraining" in str(panel(find_subject([folder])))
     assert "(words 0.8000)" in make_card(folder, config)
+
+
+def test_simple_models_are_scored_on_the_test_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 4 guesses the model has 1 right; fine and dull tell all: p = 2 (1 / 2)^3."""
+    rows = ["text\tlabel", *(f"{word} film\t{word[0]}" for word in ("fine", "dull") * 2)]
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.tsv").write_text("\n".join(rows))
+    node = {"_target_": "plmctl.tasks.classification.Classification", "name": "x"}
+    node |= {"columns": {"text": "text", "label": "label"}, "max_length": 8}
+    files = {split: [f"{split}.tsv"] for split in ("train", "test")}
+    node |= {"reader": {"_target_": "plmctl.tasks.readers.tables.Table", "splits": files}}
+    node |= {"metrics": ["accuracy"], "path": str(tmp_path)}
+    task = build(node, path="task")
+    source = SimpleNamespace(folder=tmp_path, plugins=())
+    loaded: Any = SimpleNamespace(source=source, own_task=lambda: node)
+    monkeypatch.setattr(simple_models, "describe_model", lambda *_: {})
+    write_json(tmp_path / FILE, {"dev": {}})
+    examples = task.read("test")
+    wrong = {"f": "d", "d": "f"}
+    guesses = [
+        {"id": each.id, "gold": gold, "guess": wrong[gold] if n else gold}
+        for n, each in enumerate(examples)
+        for gold in [task.gold_of(each)]
+    ]
+    answered = AnsweredSplit("test", examples, guesses, {"accuracy": 0.25}, {})
+    assert compare_simple(loaded, task, answered, "test") == {}  # trained on no known texts
+    assert list_unscored({"dev": {}, "test": {}}, json.loads((tmp_path / FILE).read_text()))
+    keep_trained(tmp_path, task.read("train"))
+    told = tell_numbers(compare_simple(loaded, task, answered, "test"))
+    assert "words 1.0000, p 0.2500" in told["remarks"][UNBEATEN]
+    scores = json.loads((tmp_path / FILE).read_text())
+    assert scores["test"]["words"] == {"accuracy": 1.0}
+    assert not list_unscored({"dev": {}, "test": {}}, scores)
+    assert (tmp_path / "baselines/words/test.jsonl").is_file()
 
 
 def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
