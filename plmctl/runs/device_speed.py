@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from plmctl.core.progress import clock
@@ -23,11 +24,13 @@ class Speed:
     own: float = 1.0  # the share of the processors that others leave to this process now
 
     @classmethod
-    def find(cls, device: str, precision: str) -> Speed:
-        """The speed of this machine, by `train.device` and `train.precision`."""
+    def find(cls, device: str, precision: str, width: float = math.inf) -> Speed:
+        """The speed of this machine, by `train.device`, `train.precision` and the width of the
+        model.
+        """
         place = device_of(device)
         kind = choose(precision, place)
-        return cls(find_peak(kind), usual_share(place), find_own_share(place))
+        return cls(find_peak(kind), usual_share(place, width), find_own_share(place))
 
     def describe(self) -> str:
         """`50% of this device's 4.20 GFLOP/s and 10 ms an update`."""

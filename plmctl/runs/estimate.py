@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.table import Table
@@ -39,9 +39,10 @@ from plmctl.runs.device_speed import Speed
 from plmctl.runs.memory import count_optimizer, divide, divide_cells
 from plmctl.runs.overview import remark_on_rows
 from plmctl.runs.side_tasks import count_updates
+from plmctl.runs.spacing import count_validations, space_scorings
 from plmctl.runs.stage_costs import Spent, StageCost, spend
 from plmctl.runs.task_fit import count_outputs
-from plmctl.runs.word_ratio import WordRatio, describe_passes, find_word_ratio
+from plmctl.runs.word_ratio import WordRatio, count_held_out, describe_passes, find_word_ratio
 from plmctl.tasks import inference
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
@@ -62,7 +63,7 @@ def show(spec: Pretrain, outline: Outline) -> None:
         found = {"tokens of the vocabulary": f"{size:,} instead of {most:,}: {FEWER}"}
     else:
         found = {}
-    report = estimate(spec, outline)
+    report = estimate(spec, outline, checks=_foresee_validation(spec))
     report["run"] = found | report["run"]
     tokens = report["run"]["tokens"]
     if isinstance(tokens, int) and (passes := describe_passes(spec, tokens)):
@@ -88,7 +89,8 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
     labels = {"labels": outputs} if (outputs := count_outputs(task)) else {}
     numbers = {"examples": examples, **labels, f"updates an epoch, at {bound}": updates}
     numbers |= {f"parameters of {name}": count(part) for name, part in parts.items()}
-    report = estimate_task(spec, outline, task, updates=updates)
+    checks = _foresee_scoring(task, updates)
+    report = estimate_task(spec, outline, task, updates=updates, checks=checks)
     remarks = remark_on_model(
         model.backbone,
         pattern_of(model_settings(spec), spec.plugins),
@@ -101,14 +103,63 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
         _print_tables(report)
 
 
+@dataclass(frozen=True)
+class Checks:
+    """The validations of a run, each of so many rows.
+
+    Args:
+        rows: The rows of one, at most; None: not known.
+        length: The tokens of a row.
+        epoch: The updates of an epoch of a fine-tuning, which scores dev once more at its end;
+            None: a pretraining.
+    """
+
+    rows: int | None = None
+    length: int = 0
+    epoch: int | None = None
+
+    def count(self, train: Train, steps: int) -> int:
+        """All validations and scorings of a run of so many updates."""
+        if self.epoch is None:
+            return count_validations(train, steps)
+        every = space_scorings(self.epoch, steps, stable=bool(train.least_steps))
+        return count_validations(train, steps, every) + 1
+
+    @property
+    def left_out(self) -> str:
+        """The work of the run that its time does not count."""
+        unknown = ", validation" if self.rows is None else ""
+        simple = "" if self.epoch is None else ", models without pretraining"
+        return f"start, tokenizing{unknown}{simple}"
+
+
+def _foresee_validation(spec: Pretrain) -> Checks:
+    """The validations of a pretraining: held-out rows of its text where its size is known."""
+    known = count_held_out(spec)
+    length = sum(count_row(spec)[:2])
+    bounds = [spec.eval.rows, None if known is None else -(-known // length)]
+    return Checks(min((rows for rows in bounds if rows is not None), default=None), length)
+
+
+def _foresee_scoring(task: Task, updates: int) -> Checks:
+    """The validations of a fine-tuning, and its last scores of dev."""
+    rows = sum(len(task.read(name)) for name in task.splits.devs)
+    return Checks(rows, sum(task.lengths.sides), updates)
+
+
 def estimate(
-    spec: Pretrain, outline: Outline | None = None, *, traced: bool = True
+    spec: Pretrain,
+    outline: Outline | None = None,
+    *,
+    traced: bool = True,
+    checks: Checks | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The numbers that `show` prints.
 
     Args:
         outline: The outline, if it is built already.
         traced: Whether a pass is traced for the bytes that it keeps; else a formula counts them.
+        checks: The validations that the time counts; None: none.
     """
     outline = outline or outline_pretraining(spec)
     _prepare(spec.train, outline)
@@ -117,7 +168,7 @@ def estimate(
     remarks = remark_on_rows(spec, outline.model)
     first = _vocabulary(outline.model) | remarks
     ratio = find_word_ratio(spec) if spec.train.get("words") else None
-    return _report(spec, outline, stages, spec.train, first=first, ratio=ratio)
+    return _report(spec, outline, stages, spec.train, first=first, ratio=ratio, checks=checks)
 
 
 def _prepare(train: Train, outline: Outline) -> None:
@@ -155,7 +206,13 @@ def _measure_stage(spec: Pretrain, outline: Outline, number: int, *, traced: boo
 
 
 def estimate_task(
-    spec: Finetune, outline: Outline, task: Task, *, updates: int, traced: bool = True
+    spec: Finetune,
+    outline: Outline,
+    task: Task,
+    *,
+    updates: int,
+    traced: bool = True,
+    checks: Checks | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The same of a fine-tuning of so many updates an epoch, whose rows are at most as long as
     the task allows.
@@ -164,7 +221,7 @@ def estimate_task(
     trained = sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
     train, stage = _measure_task(spec, outline, task, updates, traced=traced)
     first = {"parameters that are trained": trained}
-    return _report(spec, outline, [stage], train, first=first, trained=trained)
+    return _report(spec, outline, [stage], train, first=first, trained=trained, checks=checks)
 
 
 def count_work(spec: Finetune, task: Task, outline: Outline) -> tuple[float, int]:
@@ -253,6 +310,7 @@ def _report(
     first: Mapping[str, Any],
     trained: int | None = None,
     ratio: WordRatio | None = None,
+    checks: Checks | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The numbers of a run.
 
@@ -261,6 +319,7 @@ def _report(
         first: Further facts of the run.
         trained: The number of weights that are trained; None: all.
         ratio: Tokens a word; None: no length in words.
+        checks: The validations that the time counts; None: none.
     """
     precision = choose(train.precision, device_of(train.device))
     size = 4 if precision.name == "fp32" else 2
@@ -290,8 +349,9 @@ def _report(
                 train,
                 stages,
                 spent,
-                Speed.find(train.device, train.precision),
+                Speed.find(train.device, train.precision, outline.model.backbone.width),
                 unknown=_explain_unknown(spec),
+                checks=checks or Checks(),
             ),
         },
     }
@@ -327,7 +387,13 @@ def _explain_unknown(spec: Pretrain | Finetune) -> str:
 
 
 def _run(
-    train: Train, stages: Sequence[StageCost], spent: Spent, speed: Speed, *, unknown: str
+    train: Train,
+    stages: Sequence[StageCost],
+    spent: Spent,
+    speed: Speed,
+    *,
+    unknown: str,
+    checks: Checks,
 ) -> dict[str, Any]:
     """The numbers of all updates together."""
     numbers: dict[str, Any] = {
@@ -341,8 +407,14 @@ def _run(
     elif spent.tokens:
         numbers["training FLOPs"] = f"{spent.flops_per_token * spent.tokens:.3g}"
         work = (spent.flops_per_token + spent.recomputed_flops_per_token) * spent.tokens
-        seconds = speed.count_seconds(work, spent.updates or 0, train.processes)
+        updates = spent.updates or 0
+        if checks.rows:
+            times = checks.count(train, updates)
+            numbers["validations"] = f"{times:,}, of at most about {checks.rows:,} rows each"
+            work += times * checks.rows * checks.length * spent.flops_per_token / 3  # forward only
+        seconds = speed.count_seconds(work, updates, train.processes)
         numbers[f"time, estimated at {speed.describe()}"] = speed.spell_time(seconds)
+        numbers["not in this time"] = checks.left_out
     return numbers
 
 

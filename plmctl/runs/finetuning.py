@@ -34,6 +34,7 @@ from plmctl.runs.session import After, Session, run_session
 from plmctl.runs.shortness import describe_few, describe_outside, describe_scoring
 from plmctl.runs.side_tasks import open_side_tasks
 from plmctl.runs.side_training import conclude_sides, is_percent, list_percent, score_sides
+from plmctl.runs.spacing import space_scorings
 from plmctl.runs.task_fit import fit_task
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
@@ -198,15 +199,6 @@ def _validation(plan: FinetuningPlan, session: Session) -> Evaluate | None:
         return scores | score_sides(model, plan.sides, session.precision)
 
     return evaluate
-
-
-def space_scorings(epoch: int, steps: int | None, *, stable: bool) -> int | None:
-    """The updates between two scorings of dev where nobody says it: an epoch; ten times a run where
-    `train.least_steps` is set, since an epoch may be a few updates of it, or half of it.
-    """
-    if not stable:
-        return epoch
-    return None if steps is None else max(1, steps // 10)
 
 
 def _describe(task: Task, predicted: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Told]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from plmctl.runs.own_rate import settle_rate
 from plmctl.runs.pruning import prune
 from plmctl.runs.resume import LENGTH_KEYS, compare_with_checkpoint
 from plmctl.runs.session import Session, quoted
+from plmctl.runs.spacing import space_validations
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints
 from plmctl.training.device.compiling import compile_parts, find_whether, foresee_waste
@@ -42,7 +42,6 @@ from plmctl.training.strategy.base import Strategy
 from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
 
-SHORT = 50  # updates of a run
 JUMP = 0.2  # the share by which a learning rate changes that is no step of its schedule
 VALIDATING = 0.1  # the share of a run by time that validation takes at most, where nobody spaces it
 ROW = 128  # tokens of a row, where nothing says it
@@ -230,13 +229,6 @@ def _compile_where_it_pays(session: Session, trainer: Trainer, *, regularised: b
     )
     if find_whether(mode, world.device, waste=waste, say=session.say):
         compile_parts([model, objective], world.device)
-
-
-def space_validations(steps: int) -> int:
-    """The updates between two validations where nobody says it: ten times a run, five times a
-    short one, whose single updates say little.
-    """
-    return steps // 10 if steps >= SHORT else math.ceil(steps / 5)
 
 
 def _read_settings(session: Session, every: int | None, budget: Budget) -> Settings:

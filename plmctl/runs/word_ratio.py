@@ -16,7 +16,7 @@ from plmctl.core.errors import PlmctlError
 from plmctl.data.counted_words import LONGEST, count_words
 from plmctl.data.located import locate
 from plmctl.data.shards import Shards, is_tokens
-from plmctl.data.survey import TextSource
+from plmctl.data.survey import TENTH, TextSource
 from plmctl.inputs.tokenize import find_sources
 from plmctl.runs.check import count_vocabulary
 from plmctl.runs.vocabulary import SHORT
@@ -24,6 +24,7 @@ from plmctl.text.tabular import PACKED, has_rows
 from plmctl.text.tokenizer import Tokenizer
 
 LONG = 1 << 26  # bytes of a text whose words are counted: seconds
+HELD_TOKENS = 5000  # tokens that are held out at least, about: survey.HELD characters
 # sizes of a vocabulary, and tokens a word with it: English encyclopedia, wordpiece and byte_bpe
 SIZES = (100, 500, 1000, 2048, 4096, 8192, 16384, 32768)
 TOKENS = (5.8, 4.0, 2.9, 2.1, 1.8, 1.55, 1.4, 1.35)
@@ -85,6 +86,24 @@ def describe_passes(spec: Any, tokens: int) -> str:
         return ""
     passes = (words or tokens / find_word_ratio(spec).tokens) / size
     return f"about {passes:.3g}, of {size:,} words{guess}"
+
+
+def count_held_out(spec: Any) -> int | None:
+    """The held-out tokens of a pretraining on one text, about; None where nobody knows them."""
+    corpora = [part for node in sources(spec).values() for part in node["corpora"].values()]
+    share = spec.data.valid_share
+    if len(corpora) != 1 or spec.data.valid_path:
+        return None
+    if not share:
+        return 0
+    if (path := corpora[0].get("path")) and is_tokens(path):
+        return None
+    try:
+        words = _count_text(find_sources(thaw(spec.data), path)[0])[0]
+        tokens = words * find_word_ratio(spec).tokens
+    except (PlmctlError, OSError):  # the run itself reports what is wrong with its text
+        return None
+    return round(max(share * tokens, min(HELD_TOKENS, TENTH * tokens))) or None
 
 
 def _count_text(source: TextSource) -> tuple[int, str]:

@@ -62,8 +62,9 @@ def foresee(plan: SearchPlan) -> dict[str, Any]:
     again = min(settings["again"]["best"], individuals or settings["again"]["best"])
     again *= settings["again"]["seeds"]
     flops = plan.first.costs["flops"] * (updates * times + again * longest)
-    train = plan.maker.compose(plan.space.overrides(_first_point(plan)))["train"]
-    speed = Speed.find(train["device"], train["precision"])
+    config = plan.maker.compose(plan.space.overrides(_first_point(plan)))
+    train, width = config["train"], config["size"]["width"]
+    speed = Speed.find(train["device"], train["precision"], width)
     seconds = speed.count_seconds(flops, updates * times + again * longest) if updates else None
     return {
         "individuals": individuals,

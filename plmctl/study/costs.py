@@ -89,7 +89,7 @@ def _find_tokens(
 
 def _find_speed(composed: ComposedArm) -> Speed:
     train = composed.pretrain["train"]
-    return Speed.find(train["device"], train["precision"])
+    return Speed.find(train["device"], train["precision"], composed.pretrain["size"]["width"])
 
 
 def _work(composed: ComposedArm, tokens: float | None, speed: Speed) -> dict[str, Workload]:

@@ -65,6 +65,7 @@ def test_cost_of_a_classifier(glue: list[str]) -> None:
         updates * 8 * LENGTH,
     )
     assert run["training FLOPs"] == f"{flops * updates * 8 * LENGTH:.3g}"
+    assert run["validations"] == f"4, of at most about {ROWS} rows each"
     total = sum(found["parameters"].values())
     assert (
         run["parameters that are trained"]

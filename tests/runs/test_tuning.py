@@ -19,7 +19,6 @@ from plmctl.jobs.key import compute_key
 from plmctl.report.card import make_card
 from plmctl.report.panels import differences
 from plmctl.report.subject import find_subject
-from plmctl.runs.finetuning import space_scorings
 from plmctl.runs.own_rate import scale_rate, settle_rate
 from plmctl.runs.shortness import (
     describe_few,
@@ -27,6 +26,7 @@ from plmctl.runs.shortness import (
     describe_scoring,
     describe_shortness,
 )
+from plmctl.runs.spacing import space_scorings
 from plmctl.storage.settings_file import read_settings
 
 SMALL = ("checkpoint=null", "tokenizer=char", "size=tiny", "task.max_length=24")

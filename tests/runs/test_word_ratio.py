@@ -70,3 +70,20 @@ def test_passes_over_a_long_text_follow_from_its_beginning(
     words = ["size=tiny", "data.path=t.txt", "train.words=30000"]
     told = describe_passes(compose("pretrain", "bert", words), 1)
     assert told == "about 2, of 15,000 words, a guess from its beginning"
+
+
+def test_held_out_tokens_are_a_share_or_about_five_thousand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("one two three four\n" * 25_000)  # 100,000 words
+    monkeypatch.setattr(word_ratio, "find_word_ratio", lambda spec: word_ratio.WordRatio(2.0))
+
+    def count(*words: str) -> int | None:
+        spec = compose("pretrain", "bert", [f"data.path={text}", *words])
+        return word_ratio.count_held_out(spec)
+
+    assert count() == 5000
+    assert count("data.valid_share=0.1") == 20_000
+    assert count("data.valid_share=0") == 0
+    assert count(f"data.valid_path={text}") is None

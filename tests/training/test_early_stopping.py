@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from plmctl.runs.fit import space_validations
+from plmctl.config.groups import Train
+from plmctl.runs.spacing import count_validations, space_validations
 from plmctl.training.budget import Budget
 from tests.command import plmctl
 
@@ -91,6 +92,9 @@ def test_mistakes_are_named_before_any_work(table: Path, tmp_path: Path) -> None
 def test_a_short_run_is_validated_five_times(steps: int, validations: int) -> None:
     every = space_validations(steps)
     assert len({*range(every, steps + 1, every), steps}) == validations
+    assert count_validations(Train(), steps) == validations
+    assert count_validations(Train(eval_every=0), steps) == 1
+    assert count_validations(Train(eval_every=3), steps) == -(-steps // 3)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,7 @@ def test_peak_of_a_card_is_that_of_its_number_type(monkeypatch):
     for name, top in (("bf16", 989e12), ("fp16", 989e12), ("fp32", 67e12)):
         assert find_peak(precision.Precision(name, gpu)) == top
         assert Speed.find("cuda", name).count_seconds(0.3 * top, 0) == pytest.approx(1)
+        assert Speed.find("cuda", name, 128).share == 0.3
         rate = estimate_rate(Train(device="cuda", precision=name))
         assert rate == pytest.approx(0.3 * top)
 
@@ -304,6 +305,7 @@ def test_what_others_take_is_told(used, own, monkeypatch):
     speed = Speed(4e9, 0.5, own)
     assert speed.count_seconds(2e9, 0) == 1  # alone
     assert speed.spell_time(60) == ("1:00" if own == 1 else "1:00 alone, about 4:00 now")
+    assert peak.usual_share(CPU, 64) == peak.usual_share(CPU) / 2 == 0.25
     others = "" if own == 1 else ", alone; others take 75% of the processor now"
     assert speed.describe() == f"50% of this device's 4.00 GFLOP/s and 10 ms an update{others}"
 

@@ -21,6 +21,9 @@ WIDTHS = {"cpu": 512}  # {device: width of the matrices}
 WIDE = 4096  # their width elsewhere
 # share of the peak that training reaches: the run itself prints its real share (MFU)
 USUAL_SHARES = {"cpu": 0.5, "cuda": 0.3}
+# width of a model that a processor trains at half of that share; single numbers grow in number
+# with the width, products of matrices with its square
+HALVED = {"cpu": 64}
 # peaks of graphics cards, FLOP/s, from NVIDIA's data sheets: of dense bf16 and fp16 products on
 # tensor cores, and of fp32 ones without TF32; the longest matching name counts
 CARDS = {
@@ -73,9 +76,17 @@ def find_card_peak(name: str, precision: str) -> float | None:
     return CARDS[max(names, key=len)][precision == "fp32"] if names else None
 
 
-def usual_share(device: torch.device) -> float:
-    """The share of the peak of a device that training reaches, before anything is measured."""
-    return USUAL_SHARES.get(device.type, min(USUAL_SHARES.values()))
+def usual_share(device: torch.device, width: float = math.inf) -> float:
+    """The share of the peak of a device that training reaches, before anything is measured.
+
+        share = usual share / (1 + 64 / width), on a processor
+
+    Args:
+        device: The device.
+        width: The width of the model; by default one without bounds.
+    """
+    usual = USUAL_SHARES.get(device.type, min(USUAL_SHARES.values()))
+    return usual / (1 + HALVED.get(device.type, 0) / width)
 
 
 def measure_rate(device: torch.device, precision: str, *, seconds: float = SECONDS) -> float:
