@@ -115,7 +115,7 @@ def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Form
     for name, form in (*means.items(), *((name, form) for form in fast for name in names)):
         if name not in found and _agree(form(picks), tried[name]):
             found[name] = form
-    for values, make in find_candidates(rows, picks):
+    for values, make in find_candidates(rows, picks) if len(found) < len(names) else ():
         for name in [name for name in names if name not in found]:
             fits = np.isclose(values, tried[name][:, None], rtol=EQUAL, atol=EQUAL).all(0)
             if fits.any():
