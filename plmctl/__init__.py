@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plmctl.api.training import ablate, perform, predict, train
     from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # where each name is defined
 _PLACES = {
