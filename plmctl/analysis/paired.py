@@ -68,7 +68,10 @@ def count_discordant(first: Sequence[int], second: Sequence[int]) -> McNemar:
     pairs = list(zip(first, second, strict=True))
     b, c = sum(x > y for x, y in pairs), sum(x < y for x, y in pairs)
     n, least = b + c, min(b, c)
-    below = sum(math.comb(n, k) for k in range(least + 1))
+    below = term = 1  # the binomial coefficients n over 0, 1, .. least, all exact
+    for k in range(least):
+        term = term * (n - k) // (k + 1)
+        below += term
     square = max(0, abs(b - c) - 1) ** 2 / n if n else 0.0
     exact = min(1.0, 2 * (below / 2**n))
     return McNemar(b, c, exact, math.erfc(math.sqrt(square / 2)))
