@@ -35,7 +35,7 @@ def let_threads_sleep() -> None:
     says how long. GNU's OpenMP would let them turn for milliseconds.
 
     On a busy machine a turning thread holds the processor that the others wait for. Two threads
-    then took ten times as long as one. On an idle machine this loses 5 to 8%. Results are the same.
+    then took ten times as long as one. On an idle machine this loses 3 to 8%. Results are the same.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
