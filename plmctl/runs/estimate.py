@@ -42,7 +42,13 @@ from plmctl.runs.side_tasks import count_updates
 from plmctl.runs.spacing import count_validations, space_scorings
 from plmctl.runs.stage_costs import Spent, StageCost, spend
 from plmctl.runs.task_fit import count_outputs
-from plmctl.runs.word_ratio import WordRatio, count_held_out, describe_passes, find_word_ratio
+from plmctl.runs.word_ratio import (
+    WordRatio,
+    count_held_out,
+    count_text,
+    describe_passes,
+    find_word_ratio,
+)
 from plmctl.tasks import inference
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
@@ -63,10 +69,11 @@ def show(spec: Pretrain, outline: Outline) -> None:
         found = {"tokens of the vocabulary": f"{size:,} instead of {most:,}: {FEWER}"}
     else:
         found = {}
-    report = estimate(spec, outline, checks=_foresee_validation(spec))
+    counted = count_text(spec)
+    report = estimate(spec, outline, checks=_foresee_validation(spec, counted[0]))
     report["run"] = found | report["run"]
     tokens = report["run"]["tokens"]
-    if isinstance(tokens, int) and (passes := describe_passes(spec, tokens)):
+    if isinstance(tokens, int) and (passes := describe_passes(spec, tokens, counted)):
         report["run"]["passes over the text"] = passes
     settings, tensors = model_settings(spec), outline.model.state_dict()
     if why := explain_classless(settings, tensors):
@@ -133,9 +140,9 @@ class Checks:
         return f"start, tokenizing{unknown}{simple}"
 
 
-def _foresee_validation(spec: Pretrain) -> Checks:
-    """The validations of a pretraining: held-out rows of its text where its size is known."""
-    known = count_held_out(spec)
+def _foresee_validation(spec: Pretrain, words: int) -> Checks:
+    """The validations of a pretraining: held-out rows of its text where its words are known."""
+    known = count_held_out(spec, words)
     length = sum(count_row(spec)[:2])
     bounds = [spec.eval.rows, None if known is None else -(-known // length)]
     return Checks(min((rows for rows in bounds if rows is not None), default=None), length)

@@ -65,48 +65,60 @@ def find_word_ratio(spec: Any) -> WordRatio:
     return guess_ratio(count_vocabulary(spec))
 
 
-def describe_passes(spec: Any, tokens: int) -> str:
-    """`about 2.4, of 150,000 words`: how often so many tokens of a run read its text; "" where the
-    run has several texts, or the size of its text is not known.
+def count_text(spec: Any) -> tuple[int, str]:
+    """(the words of the one text of a pretraining, how they are guessed); 0 words of several texts,
+    of tokens, and where nobody knows them.
     """
-    corpora = [part for node in sources(spec).values() for part in node["corpora"].values()]
+    corpora = _list_corpora(spec)
+    path = corpora[0].get("path")
+    if len(corpora) > 1 or (path and is_tokens(path)):
+        return 0, ""
+    try:
+        return _count_words(find_sources(thaw(spec.data), path)[0])
+    except (PlmctlError, OSError):  # the run itself reports what is wrong with its text
+        return 0, ""
+
+
+def describe_passes(spec: Any, tokens: int, counted: tuple[int, str]) -> str:
+    """`about 2.4, of 150,000 words`: how often so many tokens of a run read its text; "" where the
+    run has several texts, or the size of its text is not known. `counted`: by `count_text`.
+    """
+    corpora = _list_corpora(spec)
     path, words = corpora[0].get("path"), spec.train.get("words")
-    if len(corpora) > 1:
-        return ""
-    if path and is_tokens(path):
+    if len(corpora) == 1 and path and is_tokens(path):
         text = Shards.open(locate(path))
         size, unit = (count_words(text), "words") if words else (len(text.ids), "tokens")
         return f"about {(words or tokens) / max(1, size):.3g}, of {size:,} {unit}"
-    try:
-        source, _ = find_sources(thaw(spec.data), path)
-        size, guess = _count_text(source)
-    except (PlmctlError, OSError):  # the run itself reports what is wrong with its text
-        return ""
+    size, guess = counted
     if not size:
         return ""
     passes = (words or tokens / find_word_ratio(spec).tokens) / size
     return f"about {passes:.3g}, of {size:,} words{guess}"
 
 
-def count_held_out(spec: Any) -> int | None:
-    """The held-out tokens of a pretraining on one text, about; None where nobody knows them."""
-    corpora = [part for node in sources(spec).values() for part in node["corpora"].values()]
+def count_held_out(spec: Any, words: int) -> int | None:
+    """The held-out tokens of a pretraining on one text of so many words, about; None where nobody
+    knows them, as of 0 words.
+    """
     share = spec.data.valid_share
-    if len(corpora) != 1 or spec.data.valid_path:
+    if len(_list_corpora(spec)) != 1 or spec.data.valid_path:
         return None
     if not share:
         return 0
-    if (path := corpora[0].get("path")) and is_tokens(path):
+    if not words:
         return None
     try:
-        words = _count_text(find_sources(thaw(spec.data), path)[0])[0]
         tokens = words * find_word_ratio(spec).tokens
-    except (PlmctlError, OSError):  # the run itself reports what is wrong with its text
+    except (PlmctlError, OSError):  # the run itself reports what is wrong with its tokenizer
         return None
     return round(max(share * tokens, min(HELD_TOKENS, TENTH * tokens))) or None
 
 
-def _count_text(source: TextSource) -> tuple[int, str]:
+def _list_corpora(spec: Any) -> list[Any]:
+    return [part for node in sources(spec).values() for part in node["corpora"].values()]
+
+
+def _count_words(source: TextSource) -> tuple[int, str]:
     """(the words of a text, how they are guessed); 0 words where its beginning does not say it, and
     in a language without spaces.
 

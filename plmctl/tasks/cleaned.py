@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError, list_some
 from plmctl.core.folding import fold_name
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted
@@ -198,10 +198,8 @@ def arrange_columns(table: CleanTable, part: KeptPart) -> CleanTable:
 def describe_new_labels(old: Sequence[Example], new: Sequence[Example]) -> list[str]:
     """A line on the labels of new examples that no old one has, if there are any."""
     known, counts = count_labels(old), count_labels(new)
-    names = [name for name in counts if name not in known]
-    shown = ", ".join(f"{name!r} ({counted(counts[name], 'row')})" for name in names[:NAMED])
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return [f"new labels: {shown}{more}"] if names else []
+    names = [f"{name!r} ({counted(n, 'row')})" for name, n in counts.items() if name not in known]
+    return [f"new labels: {list_some(names, NAMED)}"] if names else []
 
 
 def clean_table(

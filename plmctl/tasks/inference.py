@@ -296,10 +296,15 @@ def find_unread(split: Split, vocab: Vocab) -> dict[int, float]:
     """{number of an example: the share of its tokens that are unknown} where that is most of them;
     1 for an example with an empty text.
     """
-    counts = np.zeros((len(split.examples), 2), np.int64)
-    np.add.at(counts, split.rows.values["example"], _count_unknown(split.rows, vocab))
+    return _list_unread(split.examples, split.rows, _count_unknown(split.rows, vocab))
+
+
+def _list_unread(examples: Sequence[Example], rows: Rows, unknown: np.ndarray) -> dict[int, float]:
+    """`find_unread` by the counts of `_count_unknown`."""
+    counts = np.zeros((len(examples), 2), np.int64)
+    np.add.at(counts, rows.values["example"], unknown)
     shares = counts[:, 0] / np.maximum(1, counts[:, 1])
-    shares[[has_empty_text(each) for each in split.examples]] = 1
+    shares[[has_empty_text(each) for each in examples]] = 1
     return {
         int(number): round(float(shares[number]), 4) for number in np.flatnonzero(shares > MOST)
     }
@@ -337,9 +342,9 @@ class ReadPieces:
         self.first = self.first or examples[0].place
         self.first_empty = self.first_empty or (empty[0] if empty else "")
         self.examples, self.empty = self.examples + len(examples), self.empty + len(empty)
-        unread = find_unread(Split("", [*examples], rows), vocab)
-        self.unread += len(unread) - len(empty)
-        unknown, ordinary = _count_unknown(rows, vocab).sum(0).tolist()
+        counts = _count_unknown(rows, vocab)
+        self.unread += len(_list_unread(examples, rows, counts)) - len(empty)
+        unknown, ordinary = counts.sum(0).tolist()
         self.unknown, self.ordinary = self.unknown + unknown, self.ordinary + ordinary
         self.cut.update(count_truncation(rows))
 

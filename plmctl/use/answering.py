@@ -156,10 +156,10 @@ def warn_of_trained(home: Path, examples: Sequence[Example], *, single: bool = F
 
 def warn_of_bundles(home: Path, examples: Sequence[Example]) -> Told:
     """A sentence alike on examples with new texts whose bundles a model was trained on."""
-    trained = read_trained(home)
-    seen = np.isin(hash_texts(examples), [] if trained is None else trained)
-    known = find_known_bundles(home, examples) & ~seen
-    own = [example for example, is_known in zip(examples, known, strict=True) if is_known]
+    known = zip(examples, find_known_bundles(home, examples), strict=True)
+    own, trained = [example for example, is_known in known if is_known], read_trained(home)
+    seen = np.isin(hash_texts(own), [] if trained is None else trained)
+    own = [example for example, is_seen in zip(own, seen, strict=True) if not is_seen]
     line = describe_known_bundles(own, home)
     if line:
         remark(line, WARN)

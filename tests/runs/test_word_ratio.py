@@ -9,7 +9,7 @@ import pytest
 
 import plmctl.runs.word_ratio as word_ratio
 from plmctl.config.compose import compose
-from plmctl.runs.word_ratio import describe_passes, find_word_ratio, guess_ratio
+from plmctl.runs.word_ratio import count_text, describe_passes, find_word_ratio, guess_ratio
 from plmctl.text.tokenizer import Tokenizer
 
 
@@ -56,7 +56,7 @@ def test_a_budget_in_passes_over_the_text(
     monkeypatch.chdir(tmp_path)
     Path("t.txt").write_text(text)
     spec = compose("pretrain", "bert", ["size=tiny", "data.path=t.txt", length])
-    found = describe_passes(spec, 900)
+    found = describe_passes(spec, 900, count_text(spec))
     assert found.endswith(told)
     assert bool(found) == bool(told)
 
@@ -68,7 +68,8 @@ def test_passes_over_a_long_text_follow_from_its_beginning(
     monkeypatch.setattr(word_ratio, "LONG", 1000)
     Path("t.txt").write_text("ab cd ef.\n" * 5000)
     words = ["size=tiny", "data.path=t.txt", "train.words=30000"]
-    told = describe_passes(compose("pretrain", "bert", words), 1)
+    spec = compose("pretrain", "bert", words)
+    told = describe_passes(spec, 1, count_text(spec))
     assert told == "about 2, of 15,000 words, a guess from its beginning"
 
 
@@ -81,7 +82,7 @@ def test_held_out_tokens_are_a_share_or_about_five_thousand(
 
     def count(*words: str) -> int | None:
         spec = compose("pretrain", "bert", [f"data.path={text}", *words])
-        return word_ratio.count_held_out(spec)
+        return word_ratio.count_held_out(spec, word_ratio.count_text(spec)[0])
 
     assert count() == 5000
     assert count("data.valid_share=0.1") == 20_000

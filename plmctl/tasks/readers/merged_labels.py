@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from plmctl.core.errors import DataError, nearest
+from plmctl.core.errors import DataError, list_some, nearest
 from plmctl.core.terminal import counted
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.label_text import group_alike, spell_label
@@ -91,8 +91,7 @@ class MergedLabels:
     def describe_unused(self) -> str:
         """A sentence on the labels of the table that no example had so far; "" without any."""
         unused = [repr(old) for old in self.table if old not in self._met]
-        more = f" and {len(unused) - SHOWN:,} more" if len(unused) > SHOWN else ""
-        return f"unused in {self.path}: {', '.join(unused[:SHOWN])}{more}" if unused else ""
+        return f"unused in {self.path}: {list_some(unused, SHOWN)}" if unused else ""
 
     def check(self, labels: Iterable[object], file: Path) -> None:
         """Raise DataError where the labels of training, once changed, have none of the table."""

@@ -123,7 +123,7 @@ def test_pages_and_cards_say_it(tmp_path: Path) -> None:
 def test_simple_models_are_scored_on_the_test_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 4 guesses the model has 1 right; fine and dull tell all: p = 2 (1 / 2)^3."""
+    """The model has 1 of 4 guesses right; fine and dull tell all: p = 2 (1 / 2)^3."""
     rows = ["text\tlabel", *(f"{word} film\t{word[0]}" for word in ("fine", "dull") * 2)]
     for split in ("train", "test"):
         (tmp_path / f"{split}.tsv").write_text("\n".join(rows))
