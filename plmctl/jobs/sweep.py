@@ -279,6 +279,7 @@ def _conclude(given: Provenance, folder: Path, code: int) -> int:
         tasks = sweep_tasks.read_tasks(records)
         ends = conclude_folds(records, folder, given.plugins) + sweeps.describe_end(records)
         ends += sweep_tasks.list_notes(tasks) + sweep_tasks.describe_averages(tasks)
+        ends += sweeps.describe_plan(records)
         blocks: list[Block] = [TableBlock(*sweep_tasks.make_table(tasks))] if tasks else []
         blocks += [Paragraph(end) for end in ends]
         remark(f"table: {sweeps.write(records, folder, blocks)}")

@@ -7,7 +7,8 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from plmctl.config.quoting import unquote
 from plmctl.config.recipes import part_files
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
+from plmctl.core.progress import clock
+from plmctl.core.rounding import spell_size
 from plmctl.core.terminal import counted
 from plmctl.report.page import Block, Heading, TableBlock, render_markdown
 from plmctl.report.text import format_setting
@@ -34,6 +37,7 @@ ABSENT = "-"  # the value of a setting that a job does not have
 FOLD = "task.fold"
 REPEATED = ("seed", "head_seed", FOLD)  # runs that differ in these alone are one run, repeated
 TASK = "task"
+SPELLED: dict[str, Callable[[float], str]] = {"seconds": clock, "bytes": spell_size}
 FEW = 3  # metrics that are shown; the file of comma-separated values has all
 
 
@@ -216,6 +220,24 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def describe_plan(jobs: Sequence[dict[str, Any]]) -> list[str]:
+    """The time, the work and the memory of all jobs that a dry run foresees, one after the other;
+    nothing where no job was foreseen.
+    """
+    planned = [job for job in jobs if job.get("planned") and not job["code"]]
+    sums, most = Counter[str](), 0.0
+    for job in planned:
+        sums.update({key: job["metrics"].get(key, 0.0) for key in ("seconds", "flops")})
+        most = max(most, job["metrics"].get("bytes", 0.0))
+    if not sums["seconds"]:
+        return []
+    unknown = sum("seconds" not in job["metrics"] for job in planned)
+    line = f"{counted(len(planned), 'job')}: about {clock(sums['seconds'])} alone"
+    line += f", {sums['flops']:.3g} training FLOPs" if sums["flops"] else ""
+    line += f", {spell_size(most)} of memory at most"
+    return [f"{line}; the time of {unknown} is not known" if unknown else line]
+
+
 def _list_unlike_examples(jobs: Sequence[dict[str, Any]]) -> list[str]:
     """A line on jobs of one task and fold whose dev has different examples."""
     if {FOLD, TASK} & {*list_varied(jobs)}:
@@ -240,7 +262,8 @@ def _status(job: dict[str, Any]) -> str:
 
 
 def _spell_score(job: dict[str, Any], key: str) -> str:
-    return f"{job['metrics'][key]:.4g}{find_unit(job, key)}"
+    value = job["metrics"][key]
+    return SPELLED[key](value) if key in SPELLED else f"{value:.4g}{find_unit(job, key)}"
 
 
 def _spell_best(job: dict[str, Any]) -> str:

@@ -51,19 +51,21 @@ from plmctl.use.sentence_vectors import choose_pooling, embed_texts
 from plmctl.use.vectors import make_batch
 
 
-def distill(spec: Finetune | Pretrain) -> int:
-    """Train the student, or with --dry-run say what that would be; returns the exit code."""
+def distill(spec: Finetune | Pretrain) -> int | Mapping[str, float]:
+    """Train the student, or with --dry-run say what that would be; returns the exit code, or the
+    costs that a dry run foresees.
+    """
     if isinstance(spec, Finetune):
-        code = finetuning.finetune(spec, after=compare)
+        done = finetuning.finetune(spec, after=compare)
     else:
-        code = pretraining.pretrain(spec, after=compare)
+        done = pretraining.pretrain(spec, after=compare)
     if spec.provenance.dry_run:
         sizes: dict[str, dict[str, float]] = {}
         for path in teachers_of(spec):
             model = load(path, plugins=spec.plugins).model
             sizes[path] = {"parameters": count(model), "layers": model.backbone.num_layers}
         ScoreTable("teachers", sizes, {}).show(as_json=spec.provenance.json)
-    return code
+    return done
 
 
 def compare(session: Session, result: Result) -> Result:

@@ -60,9 +60,9 @@ FEWER = "the text yields no more"
 SEVERAL = 8  # processes that could divide the model of a run with one
 
 
-def show(spec: Pretrain, outline: Outline) -> None:
+def show(spec: Pretrain, outline: Outline) -> dict[str, float]:
     """Print parameters by part, multiply-adds by module, FLOPs, memory, tokens, updates and time
-    (`--json`: as one object).
+    (`--json`: as one object). Returns the costs, for the sum of a sweep.
     """
     if (size := count_vocabulary(spec)) < (most := vocabulary_size(spec)):
         outline = outline_pretraining(spec, vocab_size=size)
@@ -84,9 +84,10 @@ def show(spec: Pretrain, outline: Outline) -> None:
         tell(json.dumps(report, indent=1))
     else:
         _print_tables(report)
+    return report["costs"]
 
 
-def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
+def show_task(spec: Finetune, outline: Outline, task: Task) -> dict[str, float]:
     """The same of a fine-tuning, with its examples, labels and updates."""
     as_json, model = spec.provenance.json, outline.model
     examples = len(inference.take_share(task.read("train"), spec.train.share))
@@ -108,6 +109,7 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
     ScoreTable(f"finetune task={task.name}", {"train": numbers}, extra).show(as_json=as_json)
     if not as_json:
         _print_tables(report)
+    return report["costs"]
 
 
 @dataclass(frozen=True)
@@ -339,6 +341,9 @@ def _report(
     memory, divided, several = _divide(memory, outline, train)
     decided = {"precision": spec.train.precision, "run.dir": spec.run.dir}
     spent = spend(stages, train, ratio.tokens if ratio else 1.0)
+    speed = Speed.find(train.device, train.precision, outline.model.backbone.width)
+    costs = _sum_up(train, spent, speed, checks or Checks())
+    how: Any = {"unknown": _explain_unknown(spec), "checks": checks or Checks()}
     if ratio:
         first = {**first, "words": f"{train.get('words'):,}, at {ratio.describe()}"}
     report: dict[str, dict[str, Any]] = {
@@ -352,15 +357,9 @@ def _report(
         "run": {
             **first,
             **{name: value for name, value in decided.items() if value not in (None, "auto")},
-            **_run(
-                train,
-                stages,
-                spent,
-                Speed.find(train.device, train.precision, outline.model.backbone.width),
-                unknown=_explain_unknown(spec),
-                checks=checks or Checks(),
-            ),
+            **_run(train, stages, spent, speed, costs, **how),
         },
+        "costs": {**costs, "bytes": round(sum(memory.values()))},
     }
     if len(stages) > 1:
         parts = zip(stages, spent.shares, strict=True)
@@ -393,11 +392,27 @@ def _explain_unknown(spec: Pretrain | Finetune) -> str:
     )
 
 
+def _sum_up(train: Train, spent: Spent, speed: Speed, checks: Checks) -> dict[str, float]:
+    """{seconds, flops: those of the whole run on a processor alone}, as far as they are known."""
+    if train.minutes:
+        return {"seconds": 60 * train.minutes}
+    if not spent.tokens:
+        return {}
+    updates = spent.updates or 0
+    # forward only
+    checked = checks.count(train, updates) * (checks.rows or 0) * checks.length / 3
+    again = spent.recomputed_flops_per_token * spent.tokens
+    work = spent.flops_per_token * (spent.tokens + checked) + again
+    seconds = speed.count_seconds(work, updates, train.processes)
+    return {"seconds": seconds, "flops": spent.flops_per_token * spent.tokens}
+
+
 def _run(
     train: Train,
     stages: Sequence[StageCost],
     spent: Spent,
     speed: Speed,
+    costs: Mapping[str, float],
     *,
     unknown: str,
     checks: Checks,
@@ -410,17 +425,14 @@ def _run(
         "tokens": spent.tokens or unknown,
     }
     if train.minutes:
-        numbers["time"] = clock(60 * train.minutes)
+        numbers["time"] = clock(costs["seconds"])
     elif spent.tokens:
-        numbers["training FLOPs"] = f"{spent.flops_per_token * spent.tokens:.3g}"
-        work = (spent.flops_per_token + spent.recomputed_flops_per_token) * spent.tokens
-        updates = spent.updates or 0
+        numbers["training FLOPs"] = f"{costs['flops']:.3g}"
         if checks.rows:
-            times = checks.count(train, updates)
+            times = checks.count(train, spent.updates or 0)
             numbers["validations"] = f"{times:,}, of at most about {checks.rows:,} rows each"
-            work += times * checks.rows * checks.length * spent.flops_per_token / 3  # forward only
-        seconds = speed.count_seconds(work, updates, train.processes)
-        numbers[f"time, estimated at {speed.describe()}"] = speed.spell_time(seconds)
+        time = f"time, estimated at {speed.describe()}"
+        numbers[time] = speed.spell_time(costs["seconds"])
         numbers["not in this time"] = checks.left_out
     return numbers
 

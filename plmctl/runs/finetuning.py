@@ -59,8 +59,11 @@ from plmctl.use.simple_models import write_baselines
 TEST = "plmctl eval checkpoint={run} split=test"
 
 
-def finetune(spec: Finetune, after: After = lambda session, result: result) -> int:
-    """Fine-tune, or with --dry-run only say what that would be; returns the exit code.
+def finetune(
+    spec: Finetune, after: After = lambda session, result: result
+) -> int | Mapping[str, float]:
+    """Fine-tune, or with --dry-run only say what that would be; returns the exit code, or the
+    costs that a dry run foresees.
 
     Args:
         after: The work of another command once the training is over.
@@ -68,9 +71,9 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
     if spec.provenance.resume:
         spec = fit_task(spec, build_task(spec))  # older versions saved that with checkpoints alone
     else:
-        spec = _resolve(spec)
+        spec, costs = _resolve(spec)
         if spec.provenance.dry_run:
-            return 0
+            return costs
 
     def prepare(spec: Finetune) -> tuple[Finetune, Tokenizer]:
         spec = replace_targets(spec)
@@ -84,17 +87,17 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
     )
 
 
-def _resolve(spec: Finetune) -> Finetune:
-    """The spec as it will be run; with --dry-run it says what that would be. The data and models
-    that it opens are freed before the training.
+def _resolve(spec: Finetune) -> tuple[Finetune, dict[str, float]]:
+    """(the spec as it will be run, its costs with --dry-run, which says what that would be). The
+    data and models that it opens are freed before the training.
     """
     spec, task, outline = resolve_finetuning(spec)
     spec, line = settle_rate(spec, outline.model.backbone.width)
     if spec.provenance.dry_run:
-        estimate.show_task(spec, outline, task)
-    elif line:
+        return spec, estimate.show_task(spec, outline, task)
+    if line:
         remark(line)
-    return spec
+    return spec, {}
 
 
 def commands_after(spec: Finetune) -> dict[str, str]:

@@ -49,14 +49,15 @@ from plmctl.use.graph_evaluation import describe_sides, tabulate_ranks
 UNIT = "triples"
 
 
-def train_graph(spec: Graph) -> int:
-    """Train, or with --dry-run only say what that would be; returns the exit code."""
+def train_graph(spec: Graph) -> int | Mapping[str, float]:
+    """Train, or with --dry-run only say what that would be; returns the exit code, or the costs
+    that a dry run foresees.
+    """
     check_graph(spec)
     if not spec.provenance.resume:
         spec = decide_place(spec)
     if spec.provenance.dry_run:
-        _show_estimate(spec)
-        return 0
+        return _show_estimate(spec)
     return run_session(
         spec,
         prepare=lambda spec: (spec, open_graph(spec.data)),
@@ -294,8 +295,8 @@ def _count_questions(spec: Graph, graph: KnowledgeGraph, loss: GraphLoss) -> int
     return sum(len(np.unique(triples[:, [known, RELATION]], axis=0)) for known in given)
 
 
-def _show_estimate(spec: Graph) -> None:
-    """Print sizes, parameters, products of matrices, updates and time."""
+def _show_estimate(spec: Graph) -> dict[str, float]:
+    """Print sizes, parameters, products of matrices, updates and time; returns the costs."""
     graph = open_graph(spec.data)
     with without_weights():
         tables = build_tables(spec, graph, drawn=False)
@@ -318,15 +319,22 @@ def _show_estimate(spec: Graph) -> None:
     took = measure_update(spec, graph)
     steps = budget.steps or (budget.tokens or 0) / spec.train.batch_size
     time_of_all = clock(60 * budget.minutes) if budget.minutes else took.describe(steps)
+    costs = {
+        "seconds": 60 * budget.minutes if budget.minutes else steps * took.busy,
+        "flops": report["FLOPs of an epoch"] * steps / updates,
+        "bytes": report["bytes with gradients and optimizer"],
+    }
     length = {"length": str(budget), "time, without ranking": time_of_all}
     if spec.provenance.json:
         seconds_of = {"seconds of an update": float(f"{took.busy:.3g}")}
-        tell(json.dumps(report | seconds_of | length | {"remarks": _remarks(graph)}))
-        return
+        more = {"costs": costs, "remarks": _remarks(graph)}
+        tell(json.dumps(report | seconds_of | length | more))
+        return costs
     for name, value in report.items():
         tell(f"{name}: {value:,}" if value < 1e9 else f"{name}: {value:.3g}")
     for line in (*(f"{name}: {value}" for name, value in length.items()), *_remarks(graph)):
         tell(line)
+    return costs
 
 
 class UpdateTime(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,9 +37,11 @@ from plmctl.training.trainer import Result
 from plmctl.use.prompting import LANGUAGES
 
 
-def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> int:
+def pretrain(
+    spec: Pretrain, after: After = lambda session, result: result
+) -> int | Mapping[str, float]:
     """Train, or only show what would be trained (`--dry-run`, `--preview`); returns the exit
-    code.
+    code, or the costs that a dry run foresees.
 
     Args:
         after: The work of another command once the training is over.
@@ -58,8 +61,7 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
         if line and not given.json:
             remark(line)
     if given.dry_run and outline:
-        estimate.show(spec, outline)
-        return 0
+        return estimate.show(spec, outline)
     if given.preview:
         return 0
     return run_session(

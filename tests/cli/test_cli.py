@@ -471,6 +471,27 @@ def test_a_dry_run_of_a_sweep_changes_no_numbers(plmctl: Invoke, command: Comman
     assert Path("swept/sweep.md").read_text(encoding="utf-8") == table
 
 
+def test_a_dry_run_of_a_sweep_ends_with_the_sum_of_its_jobs(
+    plmctl: Invoke, command: Command
+) -> None:
+    times = {1: 40.0, 2: 25.0}
+
+    def foresee(spec: Any, *, flags: Any = None) -> Any:
+        known = {"seconds": times[spec.optim.lr], "flops": 3e9} if spec.optim.lr in times else {}
+        return {**known, "bytes": 1e7 * spec.optim.lr}
+
+    command.run = foresee  # type: ignore[method-assign]
+    words = ("pretrain", "probe", "-m", "--dry-run", "hydra.sweep.dir=swept")
+    done = plmctl(*words, "optim.lr=1,2")
+    total = "2 jobs: about 1:05 alone, 6e+09 training FLOPs, 20.0 MB of memory at most"
+    assert done.stderr.splitlines()[-1] == total
+    assert "0:40" in done.stdout
+    assert total in Path("swept/sweep.md").read_text(encoding="utf-8")
+    done = plmctl(*words, "optim.lr=1,2,3")
+    assert done.stderr.splitlines()[-1].startswith("3 jobs: about 1:05 alone, 6e+09 training")
+    assert done.stderr.endswith("30.0 MB of memory at most; the time of 1 is not known\n")
+
+
 def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Command) -> None:
     words = ("size=tiny,mini", "seed=range(3,4)", "noise.rate=choice(0.1)", "data.path=a b,c")
     done = plmctl("pretrain", "probe", "-m", *words, "--json", "--dry-run")

@@ -221,6 +221,7 @@ def test_dry_run(data: Path, tmp_path: Path) -> None:
     assert report["length"] == "100 updates"
     assert re.match(r"\d+:\d\d(:\d\d)?(, or |$)", report["time, without ranking"])
     assert 0 < report["seconds of an update"] < 1
+    assert report["costs"]["flops"] == 100 / 5 * report["FLOPs of an epoch"]
     assert not (tmp_path / "run").exists()
     shown = plmctl(*words, "train.steps=null", "train.minutes=2").stdout
     assert "parameters: 288" in shown

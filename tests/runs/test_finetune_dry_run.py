@@ -81,6 +81,10 @@ def test_cost_of_a_classifier(glue: list[str]) -> None:
     # two moments; those of spare rows of tables, and a step of each tensor, are in it
     assert 8 * total < memory["optimizer"] < 8.5 * total
     assert memory["activations"] > 0
+    costs = found["costs"]
+    assert f"{costs['flops']:.3g}" == run["training FLOPs"]
+    assert costs["bytes"] == sum(memory.values())
+    assert costs["seconds"] > 0.01 * updates  # each of its updates takes that at least
 
 
 def test_what_is_frozen_keeps_no_gradients(glue: list[str]) -> None:
