@@ -1,5 +1,6 @@
 """The scores of models without pretraining on a task: the most frequent label, a linear model of
-words, one of words and pairs of neighbours. The last one is the most frequent tag of each word.
+words, one of words and pairs of neighbours; the most frequent tag of each word; the sliding window
+over a passage; the first sentences of a source.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -20,8 +22,11 @@ from plmctl.tasks.calibration import decide
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.labels import name_sets
 from plmctl.tasks.scores.rouge import words
+from plmctl.tasks.sliding_window import SearchedPassage, cut
 from plmctl.tasks.sparse_linear import LEAST, WeightedCounts, count_features, fit_linear
+from plmctl.tasks.squad import Squad
 from plmctl.tasks.task import Task
+from plmctl.text import sentences
 
 # the answer itself is of training; `majority` among scores is of the answers that are scored
 CONSTANT = "most frequent in train"
@@ -29,6 +34,10 @@ SHOWN = {CONSTANT: "always the answer that is most frequent in train"}
 LEAST_CUT = 0.01  # the least share of cut tokens that is shown
 EXAMPLES = 10_000  # training examples that are read at most
 LETTERS = 10_000_000  # and of their texts together
+PASSAGE = 4000  # letters of a passage that are searched, the first ones
+ASKED = 1000  # training questions that choose the threshold of an answer
+LEAD = 3  # sentences of a summary (See et al., 2017, arXiv:1704.04368, sec. 5: lead-3)
+OFTEN = 0.05  # the least share of a written answer that counts as a label
 Row = dict[str, Any]
 Guess = Callable[[Sequence[Example]], list[Row]]  # predictions as the task's own
 Texts = list[list[str]]  # features of each text
@@ -75,7 +84,7 @@ def score_baselines(
     devs = {
         name: examples
         for name, examples in devs.items()
-        if examples and all(example.label is not None for example in examples)
+        if examples and all(example.is_labelled for example in examples)
     }
     if fit is None or not devs:
         return Baselines()
@@ -92,6 +101,8 @@ def score_baselines(
         split: {name: _score(task, rows) for name, rows in of.items()}
         for split, of in predictions.items()
     }
+    if any(task.metrics[0] not in of for models in scores.values() for of in models.values()):
+        return Baselines()  # the likelihood of texts, which needs a model of them
     return Baselines(scores, remark, predictions)
 
 
@@ -105,7 +116,7 @@ def take(examples: Sequence[Example]) -> list[Example]:
 
 def _score(task: Task, rows: list[Row]) -> dict[str, float]:
     scores = task.score(rows)
-    return {name: scores[name] for name in task.metrics}
+    return {name: scores[name] for name in task.metrics if name in scores}
 
 
 def sides_of(example: Example) -> list[str]:
@@ -301,6 +312,85 @@ def _fit_tags(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
     return {CONSTANT: always, "tag of the word": by_word}
 
 
+def _fit_spans(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+    """The most frequent answer, the usual position, and the sliding window. The answer of a window
+    with few words of the question is empty, by the best threshold on training questions.
+    """
+    read = cache(SearchedPassage)  # questions share passages
+
+    def search(each: Example) -> tuple[str, float]:
+        """Its odds are 1 to 2, so that the threshold 0 admits no answer."""
+        text, shared = read(each.fields["context"][:PASSAGE]).answer(each.fields["question"])
+        return text, 2.0 - shared
+
+    def slide(examples: Sequence[Example]) -> list[Row]:
+        found = map(search, examples)
+        return [
+            _answer(task, each, text, odds - best)
+            for each, (text, odds) in zip(examples, found, strict=True)
+        ]
+
+    def stand(examples: Sequence[Example]) -> list[Row]:
+        return [_answer(task, each, _take_place(each, *usual)) for each in examples]
+
+    often = Counter(next(iter(each.fields["answers"]), "") for each in train)
+    top = often.most_common(1)[0][0]
+    spans = [(each.label, len(each.fields["context"])) for each in train]
+    found = [(own[0] / n, own[1] - own[0]) for own, n in spans if isinstance(own, tuple)]
+    usual = np.median(np.array(found or [(0.0, 0)]), axis=0).tolist()
+    tried = []
+    for each in train[:: max(1, len(train) // ASKED)]:
+        text, odds = search(each)
+        tried.append({**_answer(task, each, text), "null_odds": odds})
+    best = task.score(tried).get("best_f1_threshold", 2.0)
+    return {
+        CONSTANT: lambda rows: [_answer(task, each, top, 1.0 - 2 * bool(top)) for each in rows],
+        **({"usual position": stand} if found else {}),
+        "sliding window": slide,
+    }
+
+
+def _answer(task: Task, each: Example, text: str, odds: float = -1.0) -> Row:
+    """A prediction of a span; its answer is empty where `odds` are over 0."""
+    odds += cast(Squad, task).null_threshold
+    return {"id": each.id, "golds": [*each.fields["answers"]], "guess": text, "null_odds": odds}
+
+
+def _take_place(each: Example, share: float, length: float) -> str:
+    """The words from a share of the passage on, with about as many characters as `length`."""
+    context = each.fields["context"]
+    first = share * len(context)
+    units = [unit for unit in cut(context) if unit.end > first and unit.start < first + length]
+    return context[units[0].start : units[-1].end] if units else ""
+
+
+def _fit_texts(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+    """The first sentences of the source, which is all of a short one, as a correction has it; and a
+    frequent target.
+    """
+
+    def begin(examples: Sequence[Example]) -> list[Row]:
+        return _write(examples, [_take_lead(each.fields["source"]) for each in examples])
+
+    top, count = Counter(each.label[0] for each in train).most_common(1)[0]
+    long = any(_take_lead(each.fields["source"]) != each.fields["source"] for each in train)
+    frequent = {CONSTANT: lambda rows: _write(rows, [top] * len(rows))}
+    name = f"first {LEAD} sentences" if long else "the source itself"
+    return {**(frequent if count >= OFTEN * len(train) else {}), name: begin}
+
+
+def _take_lead(source: str) -> str:
+    found = sentences.split(source)
+    return "\n".join(found[:LEAD]) if len(found) > LEAD else source
+
+
+def _write(examples: Sequence[Example], texts: Sequence[str]) -> list[Row]:
+    return [
+        {"id": e.id, "source": e.fields["source"], "golds": [*e.label], "guess": text}
+        for e, text in zip(examples, texts, strict=True)
+    ]
+
+
 # by what a task says of its answers
 KINDS: dict[str, Callable[[Task, Sequence[Example]], dict[str, Guess]]] = {
     "class": _fit_classes,
@@ -308,4 +398,6 @@ KINDS: dict[str, Callable[[Task, Sequence[Example]], dict[str, Guess]]] = {
     "types": _fit_types,
     "choice": _fit_choices,
     "tags": _fit_tags,
+    "span": _fit_spans,
+    "text": _fit_texts,
 }

@@ -59,6 +59,7 @@ class Coqa(Squad):
     }
     facts = replace(
         Squad.facts,
+        answer="",
         needs=frozenset({"text", "labels.span", "labels.kind", "labels.rationale"}),
         heads=frozenset({"span", "kind"}),
         typed=TYPED,

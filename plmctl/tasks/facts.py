@@ -23,7 +23,7 @@ class TaskFacts(Facts):
         own_label: The name of its labels and of its loss; "": that of its head.
         own_logits: The names of the logits of one example, or of one word; (): that of its labels.
         answer: The kind of its answers, for models without pretraining: class, number, types,
-            choice or tags; "": another one.
+            choice, tags, span or text; "": another one.
         pipeline: The name of the task at Hugging Face, for model cards; "": none.
         typed: The texts that `parse` reads; "": none.
         chooses: Whether it chooses among labels, each with a probability.

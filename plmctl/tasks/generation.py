@@ -138,7 +138,7 @@ class Generation(Task):
     number of tokens of the first reference, so that scores follow from them alone.
     """
 
-    facts = TaskFacts(outputs=0, has_classes=False, writes=True)
+    facts = TaskFacts(outputs=0, answer="text", has_classes=False, writes=True)
     requires = ModelNeeds(reads_ids=True)
 
     percent = frozenset(written.NAMES) - {"perplexity"}

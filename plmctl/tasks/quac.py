@@ -51,6 +51,7 @@ class Quac(Squad):
     }
     facts = replace(
         Squad.facts,
+        answer="",
         needs=frozenset({"text", *(f"labels.{name}" for name in TERMS)}),
         heads=frozenset(TERMS),
         typed=TYPED,

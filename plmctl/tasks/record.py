@@ -35,6 +35,11 @@ class Example:
         ]
 
     @property
+    def is_labelled(self) -> bool:
+        """Whether its file says what is right, or that no answer is."""
+        return self.label is not None or "answers" in self.fields
+
+    @property
     def unit(self) -> str:
         """Its bundle, or its texts: equal ones stay together where dev is held out of train."""
         return self.bundle or "\t".join(

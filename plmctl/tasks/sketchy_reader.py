@@ -51,6 +51,7 @@ class SketchyReader(Squad):
     fields: Mapping[str, Field] = {"labels.answerable": LABEL}
     facts = replace(
         Squad.facts,
+        answer="",
         needs=frozenset({"text", "labels.answerable"}),
         head=HEAD,
         pipeline="text-classification",

@@ -119,6 +119,7 @@ class Squad(Task):
     facts = TaskFacts(
         needs=frozenset({"text", "labels.span"}),
         head="span",
+        answer="span",
         pipeline="question-answering",
         outputs=2,
         typed="questions that you type, one a line, each with a tab and its passage",

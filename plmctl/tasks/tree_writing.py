@@ -60,7 +60,9 @@ class TreeWriting(Generation):
     percent = frozenset()
     Settings = TreeWritingSettings
     facts = replace(
-        Generation.facts, typed="sentences that you type, one a line, with spaces between words"
+        Generation.facts,
+        answer="",
+        typed="sentences that you type, one a line, with spaces between words",
     )
 
     def check_metrics(self, settings: GenerationSettings) -> list[str]:

@@ -227,7 +227,7 @@ def read_labelled(
         first = list_problems(error)
         what = first if data else f"the dev split of {source} cannot be read: {first}"
         raise DataError(what, fix=fix) from error
-    unlabelled = next((one for one in examples if not _is_labelled(one)), None)
+    unlabelled = next((one for one in examples if not one.is_labelled), None)
     if unlabelled is not None or not examples:
         place = unlabelled.place if unlabelled else data or source
         raise DataError(f"{place}: no label, so the file cannot be scored", fix=fix)
@@ -238,10 +238,6 @@ def _read_file(task: Task, file: Path) -> list[Example]:
     if not file.is_file():
         raise DataError("no such file", file=file)
     return task.splits.read_file(file, task.columns)
-
-
-def _is_labelled(example: Example) -> bool:
-    return example.label is not None or "answers" in example.fields
 
 
 def measure_answers(

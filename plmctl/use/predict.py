@@ -51,9 +51,7 @@ def predict(
     if training:
         model.train()
     predictions = predictions if digits is None else round_floats(predictions, digits)
-    if loss is None or not all(
-        example.label is not None or "answers" in example.fields for example in split.examples
-    ):
+    if loss is None or not all(example.is_labelled for example in split.examples):
         return predictions, {}
     return predictions, {**task.score(predictions), "loss": loss}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from plmctl.tasks.baselines import CONSTANT, find_features, score_baselines, sid
 from plmctl.tasks.choices import Choice
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.entity_typing import EntityTyping
+from plmctl.tasks.generation import Generation
+from plmctl.tasks.readers.pairs import Pairs
+from plmctl.tasks.readers.squad import SquadFiles
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
 from plmctl.tasks.regression import Regression
@@ -27,6 +31,7 @@ from plmctl.tasks.sparse_linear import (
     count_features,
     fit_linear,
 )
+from plmctl.tasks.squad import Squad
 from plmctl.tasks.tagging import Tagging
 
 TEXTS = [
@@ -239,3 +244,72 @@ def test_the_product_of_sparse_rows_and_its_gradient() -> None:
     assert torch.allclose(found, wanted)
     slopes = [torch.autograd.grad(each.pow(2).sum(), weights)[0] for each in (found, wanted)]
     assert torch.allclose(*slopes)
+
+
+SPANS = [("Who sold boats?", "Anna"), ("Who came to Kiel?", "Paul"), ("Why is it so?", "")]
+PASSAGE = "Anna sold boats. Then Paul came to Kiel."
+
+
+def ask(version: int, metrics: list[str], **more: Any) -> Any:
+    settings = {"max_length": 24, "stride": 5, "max_query": 4, "n_best": 20, "max_answer": 30}
+    reader = SquadFiles(splits={})
+    task = Squad(name="x", reader=reader, metrics=metrics, version=version, **settings, **more)
+    rows = []
+    for asked, answer in SPANS[: version + 1]:
+        first = PASSAGE.find(answer)
+        label = (first, first + len(answer)) if answer else None
+        answers = [answer] if answer else []
+        rows.append(({"question": asked, "context": PASSAGE, "answers": answers}, label))
+    return task, examples(rows)
+
+
+def test_spans() -> None:
+    task, rows = ask(1, ["f1", "exact"])
+    found = score_baselines(task, rows, {"dev": rows})
+    assert found.scores["dev"][CONSTANT] == {"f1": 50.0, "exact": 50.0}
+    assert found.scores["dev"]["sliding window"] == {"f1": 100.0, "exact": 100.0}
+    # the middle of the positions 0 and 22, 4 characters long
+    assert found.predictions["dev"]["usual position"][0]["guess"] == "boats"
+    # no file with answers, as in a test
+    bare = [replace(e, fields={**e.fields, "answers": []}) for e in rows]
+    unasked = [replace(e, fields={"question": "", "context": ""}, label=None) for e in rows]
+    assert [*score_baselines(task, rows, {"dev": bare, "test": unasked}).scores] == ["dev"]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 7.0])
+def test_spans_where_some_questions_have_no_answer(threshold: float) -> None:
+    task, rows = ask(2, ["best_f1", "f1", "NoAns_f1"], null_threshold=threshold)
+    found = score_baselines(task, rows * 3, {"dev": rows}).scores["dev"]
+    assert found["sliding window"]["f1"] == 100.0
+    assert found["sliding window"]["NoAns_f1"] == 100.0
+    empty = [e for e in rows if not e.label]
+    found = score_baselines(task, [*rows, *empty], {"dev": rows}).scores["dev"]
+    assert found[CONSTANT]["f1"] == pytest.approx(100 / 3)
+    found = score_baselines(task, empty, {"dev": rows}).scores["dev"]
+    assert found["sliding window"]["NoAns_f1"] == 100.0
+    assert found["sliding window"]["f1"] == pytest.approx(100 / 3)
+
+
+def write(sources: list[str], targets: list[str], metrics: list[str]) -> Any:
+    task = Generation(
+        name="x",
+        reader=Pairs(splits={}),
+        columns={"source": "source"},
+        max_length=8,
+        max_target=4,
+        search=None,
+        metrics=metrics,
+    )
+    return task, examples([({"source": s}, [t]) for s, t in zip(sources, targets, strict=True)])
+
+
+def test_texts() -> None:
+    sources = ["A b. C d. E f. G h.", "Who?"]
+    task, rows = write(sources, ["A b.\nC d.\nE f.", "Who?"], ["rougeL", "exact", "perplexity"])
+    found = score_baselines(task, rows, {"dev": rows}).scores["dev"]
+    assert found["first 3 sentences"] == {"rougeL": 100.0, "exact": 100.0}
+    task, rows = write(["he go", "she go"], ["he goes", "he goes"], ["exact"])
+    found = score_baselines(task, rows, {"dev": rows}).scores["dev"]
+    assert found == {CONSTANT: {"exact": 100.0}, "the source itself": {"exact": 0.0}}
+    task, rows = write(["a"], ["b"], ["perplexity", "exact"])
+    assert not score_baselines(task, rows, {"dev": rows}).scores

@@ -24,6 +24,8 @@ Predictions = Sequence[Mapping[str, Any]]
 BLEUS = {f"bleu_{n}": n for n in (1, 2, 3, 4)}  # by the longest n-grams that count
 NAMES = ("bleu", "chrf", "bleu2", *rouge.METRICS, "exact", "distinct1", "distinct2", "perplexity")
 NAMES += (*novelty.METRICS, *BLEUS, "meteor", "f1")
+# the values of a prediction that single metrics read, in addition to texts
+_READ = {"perplexity": "nll", **dict.fromkeys(novelty.METRICS, "new")}
 # the tokenizers of sacrebleu that need no further package
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 _LOOKED = 1000  # references that show the script
@@ -49,12 +51,15 @@ def score(
     predictions: Predictions, names: Sequence[str], *, tokenize: str, lowercase: bool
 ) -> tuple[dict[str, float], dict[str, str]]:
     """(metrics, signatures of those of sacrebleu): all in percent, except perplexity, which is
-    per token of the first reference.
+    per token of the first reference. Texts that no model wrote have no likelihood: metrics without
+    what they read in `predictions` are left out.
     """
     guesses, golds = [p["guess"] for p in predictions], [p["golds"] for p in predictions]
     scores: dict[str, float] = {}
     signatures: dict[str, str] = {}
     for name in names:
+        if any(_READ.get(name, "guess") not in p for p in predictions):
+            continue
         if name in rouge.METRICS:
             scores[name] = rouge.mean(name, golds, guesses)
         elif name in novelty.METRICS:
