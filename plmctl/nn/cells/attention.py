@@ -55,6 +55,7 @@ class Attention(Cell):
     heads.
     """
 
+    projected_by = "out"
     facts = CellFacts(
         computes="attention", reads=frozenset({"text", "content"}), records=True, takes_prefix=True
     )
@@ -115,10 +116,6 @@ class Attention(Cell):
         self.out = nn.Linear(inner, outputs or width, bias=bias)
         self.weigh = make_weights(weights, num_heads)
         self.prefix: Prefix | None = None  # keys and values that every token sees in addition
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def work(self, row: RowSize) -> Work:
         keys = row.tokens if row.keys is None else row.keys

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -159,8 +160,9 @@ class Projections:
 class Cell(nn.Module):
     """`forward(streams, env) -> [B, T, W]`: the result is added to the stream that it writes.
 
-    `projection` is the last linear map, which writes the result; tools call `last_map`, since a
-    cell without weights has none. `facts` is all that tools know of it: a class states them, and
+    `projection` is the last linear map, which writes the result; `projected_by` names its
+    attribute, if that has another name. Tools call `last_map`, since a cell without weights has
+    none. `facts` is all that tools know of it: a class states them, and
     `self.facts = replace(self.facts, ...)` adds what depends on settings. Capabilities that few
     cells have are the protocols below.
     """
@@ -170,10 +172,14 @@ class Cell(nn.Module):
     projection: nn.Linear
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Take facts that a class states one by one, `ahead = True`, into its `facts`."""
+        """Take facts that a class states one by one, `ahead = True`, into its `facts`, and the map
+        that it names into `projection`.
+        """
         super().__init_subclass__(**kwargs)
         if stated := {name: vars(cls)[name] for name in NAMES & vars(cls).keys()}:
             cls.facts = replace(cls.facts, **stated)
+        if path := vars(cls).get("projected_by"):
+            cls.projection = property(attrgetter(path))  # type: ignore[assignment]
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         raise NotImplementedError(type(self).__name__)

@@ -55,6 +55,8 @@ class BottleneckLayer(Attention):
         last_dropout: The rate on the result of `leave`.
     """
 
+    projected_by = "leave"
+
     def __init__(
         self,
         *,
@@ -90,10 +92,6 @@ class BottleneckLayer(Attention):
         self.norms = nn.ModuleList(norm(width=bottleneck) for _ in range(feeds + 1))
         self.leave, self.last_norm = nn.Linear(bottleneck, width), norm(width=width)
         self.last_dropout = Dropout(rate=last_dropout)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.leave
 
     def plan_division(self) -> Plan:
         return {}

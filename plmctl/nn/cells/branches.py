@@ -35,6 +35,7 @@ class ConvolutionBranches(Cell):
         dropout: The rate, on each branch.
     """
 
+    projected_by = "join.projection"
     facts = CellFacts(computes="convolution")
 
     def __init__(
@@ -58,10 +59,6 @@ class ConvolutionBranches(Cell):
             allowed = f"outputs of at most size.width={width}: they are added to the stream"
             raise ConfigError("join", self.join.facts.outputs, allowed)
         self.dropout = Dropout(rate=dropout)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.join.projection
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         left = self.dropout(self.left(streams, env.enter("left")))

@@ -59,14 +59,12 @@ class Convolution(Windowed):
     its factor sqrt(1/2).
     """
 
+    projected_by = "out"
+
     def __init__(self, *, width: int, hidden_width: int, kernel: int, causal: bool) -> None:
         super().__init__(kernel=kernel, causal=causal)
         self.taps = nn.Linear(kernel * width, 2 * hidden_width)
         self.out = nn.Linear(hidden_width, width)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def mix(self, taps: list[Tensor]) -> Tensor:
         a, b = self.taps(torch.cat(taps, -1)).chunk(2, -1)
@@ -93,6 +91,8 @@ class DepthwiseConvolution(Windowed):
             of the Evolved Transformer's search (So et al., 2019, tensor2tensor, nas_layers.py).
     """
 
+    projected_by = "taps"
+
     def __init__(
         self,
         *,
@@ -114,10 +114,6 @@ class DepthwiseConvolution(Windowed):
         self.rows = [self.times * k + j for k in kernels for j in range(self.times)]
         self.softmax = softmax
         self.first = [adjacent if abs(j - self.reach) == 1 else 0.0 for j in range(kernel)]  # a_j
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.taps
 
     def work(self, row: RowSize) -> Work:
         own = super().work(row)
@@ -149,6 +145,8 @@ class PlainConvolution(Windowed):
     `dilation` d: token t + d (j - reach) instead (Yu and Koltun, 2016, arXiv:1511.07122).
     """
 
+    projected_by = "taps"
+
     def __init__(
         self,
         *,
@@ -162,10 +160,6 @@ class PlainConvolution(Windowed):
         super().__init__(kernel=kernel, causal=causal, outputs=outputs, dilation=dilation)
         self.taps = nn.Linear(kernel * width, outputs or width)
         self.activation: Activation = find_activation(activation) if activation else nn.Identity()
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.taps
 
     def mix(self, taps: list[Tensor]) -> Tensor:
         return self.activation(self.taps(torch.cat(taps, -1)))
@@ -183,6 +177,8 @@ class SeparableConvolution(Windowed):
     linear map alone.
     """
 
+    projected_by = "out"
+
     def __init__(
         self,
         *,
@@ -196,10 +192,6 @@ class SeparableConvolution(Windowed):
         self.taps = nn.Linear(kernel, width, bias=False)
         self.out = nn.Linear(width, outputs or width)
         self.activation: Activation = find_activation(activation) if activation else nn.Identity()
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def mix(self, taps: list[Tensor]) -> Tensor:
         y = sum_columns(taps, self.taps.weight.to(taps[0].dtype).unbind(1))

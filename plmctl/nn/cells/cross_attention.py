@@ -31,6 +31,7 @@ class CrossAttention(Cell):
     the result; null: W.
     """
 
+    projected_by = "out"
     facts = CellFacts(computes="attention", reads=frozenset({"text", "source"}))
 
     def __init__(
@@ -60,10 +61,6 @@ class CrossAttention(Cell):
         self.score = make_score(scores, num_heads=num_heads, head_width=self.head_width)
         self.out = nn.Linear(num_heads * self.head_width, outputs or width, bias=bias)
         self.weigh = make_weights(weights, num_heads)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def work(self, row: RowSize) -> Work:
         own, scores = super().work(row), 2 * row.tokens * row.source * self.num_heads

@@ -37,6 +37,7 @@ class DisentangledAttention(Cell):
     p2c goes by j - i.
     """
 
+    projected_by = "out"
     facts = CellFacts(
         computes="attention",
         reads=frozenset({"text", "content"}),
@@ -78,10 +79,6 @@ class DisentangledAttention(Cell):
         self.place_query = nn.Linear(width, inner) if "p2c" in own else None
         self.weigh = make_weights(weights, num_heads)
         self.prefix: Prefix | None = None  # keys and values that every token sees in addition
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def find_prefix(self) -> Prefix | None:
         """The prefix that every token sees."""

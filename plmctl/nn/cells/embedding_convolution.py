@@ -25,6 +25,7 @@ class EmbeddingConvolution(Cell):
     groups, kernel].
     """
 
+    projected_by = "conv"
     facts = CellFacts(
         computes="convolution",
         reads=frozenset({"text", "embedded"}),
@@ -52,10 +53,6 @@ class EmbeddingConvolution(Cell):
         self.conv = nn.Conv1d(width, width, kernel, groups=groups)
         self.activation, self.dropout = find_activation(activation), Dropout(rate=dropout)
         self.norm = nn.LayerNorm(width, eps=eps)
-
-    @property
-    def projection(self) -> nn.Conv1d:  # type: ignore[override]
-        return self.conv
 
     def work(self, row: RowSize) -> Work:
         rows, numbers = (1 + row.queries) * row.tokens, self.conv.weight.numel()

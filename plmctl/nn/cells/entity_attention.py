@@ -23,6 +23,7 @@ class EntityAttention(Cell):
     arXiv:1905.07129, eq. 2; thunlp/ERNIE, modeling.py.)
     """
 
+    projected_by = "out"
     facts = CellFacts(
         computes="attention",
         reads=frozenset({"entity", "entity_mask"}),
@@ -38,10 +39,6 @@ class EntityAttention(Cell):
         self.dropout = dropout
         self.qkv = nn.Linear(entity_width, 3 * entity_width)
         self.out = nn.Linear(entity_width, entity_width)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def work(self, row: RowSize) -> Work:
         own, pairs = super().work(row), 2 * row.tokens * row.tokens * self.num_heads

@@ -33,6 +33,7 @@ class EntityFusion(Cell, FitsIn):
     trained model. `entity_out=false`: of the last layer, whose entities nothing reads.
     """
 
+    projected_by = "words.down"
     facts = CellFacts(
         computes="feed-forward",
         reads=frozenset({"text", "entity", "entity_mask"}),
@@ -63,10 +64,6 @@ class EntityFusion(Cell, FitsIn):
         self.norm_entity = norm(width=entity_width) if entity_out else nn.Identity()
         if entity_out:
             self.facts = replace(self.facts, also_writes=frozenset({"entity"}))
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.words.down
 
     def fit_in(self) -> None:
         for parameter in self.up_entity.parameters():

@@ -54,6 +54,7 @@ class PositionWise(Cell):
     the backward pass (nn/slices.py). The result is the same, but for other draws of dropout.
     """
 
+    projected_by = "down"
     facts = CellFacts(computes="feed-forward")
     inputs: tuple[str, ...] = ("up",)  # the maps whose results `combine` reads
     down: nn.Linear
@@ -63,10 +64,6 @@ class PositionWise(Cell):
         super().__init__()
         self.chunk = chunk
         self.facts = replace(self.facts, recomputes=chunk is not None)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.down
 
     def work(self, row: RowSize) -> Work:
         own, rows = super().work(row), (1 + row.queries) * row.tokens

@@ -55,6 +55,7 @@ class GatedLinearUnit(Cell):
     cell of the Evolved Transformer's encoder (So et al., 2019, arXiv:1901.11117, fig. 3).
     """
 
+    projected_by = "value"
     facts = CellFacts(computes="feed-forward")
 
     def __init__(self, *, width: int, outputs: Count | None = None) -> None:
@@ -62,10 +63,6 @@ class GatedLinearUnit(Cell):
         self.facts = replace(self.facts, outputs=outputs)
         self.value = nn.Linear(width, outputs or width)
         self.gate = nn.Linear(width, outputs or width)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.value
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         x = streams["text"]

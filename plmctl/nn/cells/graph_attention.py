@@ -35,6 +35,7 @@ class GraphAttention(Cell):
         dropout: The rate of dropout on alpha.
     """
 
+    projected_by = "values"
     facts = CellFacts(computes="attention", ahead=True, biased=False, turned=False)
 
     def __init__(
@@ -54,10 +55,6 @@ class GraphAttention(Cell):
         self.values = nn.Linear(width, width, bias=False)
         self.ask = nn.Linear(width // num_heads, num_heads, bias=False)  # a of each head
         self.answer = nn.Linear(width // num_heads, num_heads, bias=False)  # b of each head
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.values
 
     def work(self, row: RowSize) -> Work:
         own, pairs = super().work(row), row.tokens * row.tokens * self.num_heads

@@ -97,6 +97,7 @@ class KnowledgeAttention(Cell, FitsIn):
     linker alone; the stages in the header of recipes/knowbert.yaml do so.
     """
 
+    projected_by = "maps.back"
     facts = CellFacts(computes="attention", reads=frozenset({"text", *STREAMS}), ahead=True)
 
     def __init__(
@@ -126,10 +127,6 @@ class KnowledgeAttention(Cell, FitsIn):
         self.hidden, self.score = nn.Linear(2, LINKER), nn.Linear(LINKER, 1)
         self.nothing = nn.Parameter(torch.zeros(entity_width))
         self.dropout, self.threshold = Dropout(rate=dropout), threshold
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.maps.back
 
     def fit_in(self) -> None:
         nn.init.zeros_(self.maps.back.weight)

@@ -27,6 +27,7 @@ class KernelConvolution(Cell):
     cache keeps the last kernel - 1 of z.
     """
 
+    projected_by = "out"
     facts = CellFacts(computes="convolution")
 
     def __init__(
@@ -48,10 +49,6 @@ class KernelConvolution(Cell):
         self.out = nn.Linear(width, width)
         self.taps = self.make_taps(width, kernel)
         self.dropout = Dropout(rate=dropout)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def make_taps(self, width: int, kernel: int) -> nn.Linear:
         """The weights of the kernels."""

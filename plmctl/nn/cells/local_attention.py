@@ -36,6 +36,7 @@ class LocalAttention(Cell):
     layers/research/efficient_attention.py, SelfAttention.)
     """
 
+    projected_by = "out"
     facts = CellFacts(computes="attention")
 
     def __init__(
@@ -61,10 +62,6 @@ class LocalAttention(Cell):
         self.qkv = nn.Linear(width, 3 * inner, bias=bias)
         self.out = nn.Linear(inner, width, bias=bias)
         self.weigh = make_weights(weights, num_heads)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def work(self, row: RowSize) -> Work:
         own, inner = super().work(row), self.out.in_features

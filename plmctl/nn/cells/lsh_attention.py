@@ -61,6 +61,7 @@ class LSHAttention(Cell):
     (arXiv:2001.04451, sec. 2; google/trax, layers/research/efficient_attention.py.)
     """
 
+    projected_by = "out"
     facts = CellFacts(computes="attention", biased=False, hashes=True)
 
     def __init__(
@@ -92,10 +93,6 @@ class LSHAttention(Cell):
         self.facts = replace(self.facts, ahead=not causal, gives=gives)
         self.out = nn.Linear(inner, width, bias=bias)
         self.dropout = Dropout(rate=dropout)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def find_factors(self, length: int) -> list[int]:
         """The factors of the number of buckets in rows of `length` tokens."""

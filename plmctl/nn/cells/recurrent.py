@@ -24,6 +24,7 @@ class RecurrentCell(Cell):
     layout repeats it.
     """
 
+    projected_by = "out"
     facts = CellFacts(computes="recurrence")
     kind: type[nn.LSTM | nn.GRU]
 
@@ -34,10 +35,6 @@ class RecurrentCell(Cell):
             net=self.kind(width, hidden_width, batch_first=True, bidirectional=not causal)
         )
         self.out = nn.Linear((1 if causal else 2) * hidden_width, width)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         slot = env.slot

@@ -35,6 +35,7 @@ class RelativeAttention(Cell):
     of the released code). `weights` replaces softmax (nn/entmax.py).
     """
 
+    projected_by = "out"
     facts = CellFacts(computes="attention", reads=frozenset({"text", "memory"}))
 
     def __init__(
@@ -72,10 +73,6 @@ class RelativeAttention(Cell):
         self.segment_bias = _draw(*shape) if segments else None  # s
         self.segments = _draw(2, *shape) if segments else None  # e_same, e_different
         self.weigh = make_weights(weights, num_heads)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def work(self, row: RowSize) -> Work:
         """The cost with M + T keys, and M + 2 T distances.

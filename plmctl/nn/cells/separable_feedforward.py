@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
@@ -26,6 +26,7 @@ class SeparableFeedForward(Cell):
     Source: tensor2tensor, universal_transformer_util.py, transformer_encoder_ffn_unit.
     """
 
+    projected_by = "down.projection"
     facts = CellFacts(computes="convolution")
 
     def __init__(
@@ -48,10 +49,6 @@ class SeparableFeedForward(Cell):
             width=inner_width, kernel=last_kernel, causal=causal, outputs=width
         )
         self.dropout = Dropout(rate=dropout)
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.down.projection
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         inner = self.dropout(self.up(streams, env.enter("up")))

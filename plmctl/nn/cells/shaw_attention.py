@@ -29,6 +29,7 @@ class ShawAttention(Cell):
     its released code does: x is the row of the table, c + `clip`.
     """
 
+    projected_by = "out"
     facts = CellFacts(computes="attention", reads=frozenset({"text", "memory"}))
 
     def __init__(
@@ -59,10 +60,6 @@ class ShawAttention(Cell):
         self.waves = None
         if not learned:
             self.waves = Sinusoidal(width=self.head_width, layout="interleaved")
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def work(self, row: RowSize) -> Work:
         """The cost with M + T keys for each query; the vectors of distances count as a product with

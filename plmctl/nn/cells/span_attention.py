@@ -51,6 +51,7 @@ class SpanAttention(Cell):
         bias: Whether the linear maps have a bias.
     """
 
+    projected_by = "out"
     facts = CellFacts(computes="attention", reads=frozenset({"text", "memory"}), ahead=False)
 
     def __init__(
@@ -87,10 +88,6 @@ class SpanAttention(Cell):
             if dynamic
             else AdaptiveSpan(**sizes, start=start, strength=penalty, learned=adaptive)
         )
-
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.out
 
     def looks_back(self) -> int:
         return self.soft.reach()
