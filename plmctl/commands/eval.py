@@ -213,8 +213,7 @@ class Evaluate(TaskUser, Command):
         if self.out is not None:
             check_out(Path(self.out), self.overwrite, submission=given.submission)
         loaded, precision = load_to_answer(checkpoint, self.device, self.precision, self.plugins)
-        if precision.device.type == "cpu":
-            keep_freed_memory()
+        keep_freed_memory(precision.device)
         asked = self._find_board(loaded) if given.submission else self.task
         task = open_task(loaded, asked, given.keys, checkpoint=checkpoint)
         own = as_task(task)

@@ -223,8 +223,7 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
         as_before = not any(change.startswith(keys) for change in given.changes)
         free = spec.train.threads is None and THREADS not in os.environ
         rundir.restore_environment(folder, log.say, threads=as_before and free)
-    if world.device.type == "cpu":
-        keep_freed_memory()
+    keep_freed_memory(world.device)
     if spec.train.deterministic:
         torch.use_deterministic_algorithms(True)
     precision = choose(spec.train.precision, world.device)

@@ -9,10 +9,10 @@ import sys
 import pytest
 
 PROBE = """
-import ctypes, resource, sys
+import ctypes, resource, sys, torch
 from plmctl.training.device.allocator import keep_freed_memory
 if sys.argv[1] == "on":
-    assert keep_freed_memory()
+    assert keep_freed_memory(torch.device("cpu"))
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]

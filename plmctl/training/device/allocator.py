@@ -5,17 +5,19 @@ from __future__ import annotations
 import ctypes
 import platform
 
+import torch
+
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # numbers of options, <malloc.h>
 
 
-def keep_freed_memory() -> bool:
-    """Let malloc keep freed memory, and return whether it does; only glibc can.
+def keep_freed_memory(device: torch.device) -> bool:
+    """On a CPU, let malloc keep freed memory, and return whether it does; only glibc can.
 
     By default glibc gets large blocks from the system one by one and returns each when it is freed.
     In every batch the kernel then clears the pages of all activations again: 5 to 10% of the time
     of a small model.
     """
-    if platform.libc_ver()[0] != "glibc":
+    if device.type != "cpu" or platform.libc_ver()[0] != "glibc":
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
