@@ -19,12 +19,14 @@ from plmctl.config.build import class_of
 from plmctl.core.errors import ConfigError
 from plmctl.core.folding import fold_name
 from plmctl.heads.base import Head
-from plmctl.tasks.readers.label_text import SETTING, spell_label, spell_names
+from plmctl.tasks.readers.label_codes import LabelNames, names_of, read_codes
+from plmctl.tasks.readers.label_text import SETTING, spell_names
 from plmctl.tasks.readers.tag_spelling import respell
 from plmctl.tasks.record import cut
 
 PUBLISHED = ("class", "tag", "types")  # heads whose names of labels a Hugging Face folder has
-Names = list[str] | None  # None: the rows have none
+# names of rows in their order, or {name: what files call it}; None: the rows have none
+Names = Sequence[str] | Mapping[str, str] | None
 
 
 def facts_of(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> Any:
@@ -48,19 +50,21 @@ def labels_of(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> dict[st
     for heads, node in tasks:
         if node.get("label_names") is not None:
             name = getattr(facts_of(node, plugins), "head", "")
-            names = [spell_label(label) for label in node["label_names"]]
-            found[name if heads is None else heads[name]] = names
+            codes = {label: code for code, label in read_codes(node["label_names"]).items()}
+            found[name if heads is None else heads[name]] = codes or names_of(node["label_names"])
     if not config.get("task"):
         own = [name for name in PUBLISHED if name in (config.get("heads") or {})]
         stated = config.get("labels")
-        found |= dict.fromkeys(own, stated and [spell_label(label) for label in stated])
+        found |= dict.fromkeys(own, stated and names_of(stated))
     return found
 
 
-def find_order(known: Names, wanted: Sequence[str], *, rows: int | None = None) -> list[int] | None:
+def find_order(
+    known: Names, wanted: Sequence[str] | Mapping[str, str], *, rows: int | None = None
+) -> list[int] | None:
     """For each of the `wanted` labels its position among the `known` ones; None where these are
     others. Names that differ in case, spaces, - and _ alone are the same, and those of tags in how
-    they spell the marks of entities.
+    they spell the marks of entities. The names of one side may be the codes of the other.
 
     Args:
         rows: The number of rows of a head without names, LABEL_0, LABEL_1, ..., whose labels are
@@ -68,11 +72,18 @@ def find_order(known: Names, wanted: Sequence[str], *, rows: int | None = None) 
     """
     if known is None:
         known = [str(place) for place in range(rows or 0)]
-    for fold in (list, respell, _fold):
-        theirs, ours = fold(known), fold(wanted)
-        if len({*theirs}) == len(theirs) and sorted(theirs) == sorted(ours):
-            return [theirs.index(name) for name in ours]
+    pairs = [([*known], [*wanted]), ([*known], _codes(wanted)), (_codes(known), [*wanted])]
+    for pair in pairs:
+        for fold in (list, respell, _fold):
+            theirs, ours = [fold(names) for names in pair]
+            if len({*theirs}) == len(theirs) and sorted(theirs) == sorted(ours):
+                return [theirs.index(name) for name in ours]
     return None
+
+
+def _codes(names: Sequence[str] | Mapping[str, str]) -> list[str]:
+    """The codes of labels in files, or their names where files have these."""
+    return list(names.values() if isinstance(names, Mapping) else names)
 
 
 def follow_labels(
@@ -99,24 +110,27 @@ def follow_labels(
             for name in own:
                 if not axes or name.removeprefix(f"heads.{head}.") in axes:
                     tensors.pop(name)
-            say(_describe_new(head, theirs, names, rows))
+            say(_describe_new(head, theirs, [*names], rows))
         elif order != sorted(order):
             tensors |= _permute(source, head, order)
             say(f"heads.{head}: its rows are put in the order of the labels here: {_list(names)}")
     return replace(source, tensors=tensors)
 
 
-def with_order(source: Source, head: str, names: Sequence[str]) -> Source:
+def with_order(source: Source, head: str, names: Sequence[str] | Mapping[str, str]) -> Source:
     """The source with the rows of a head in the order of `names`, which are its labels; itself
     where they are in this order, or are others.
     """
     known = labels_of(source.config, source.plugins).get(head)
     order = find_order(known, names, rows=count_rows(source.config, head))
-    if order is None or known in (None, list(names)):
+    if order is None or known is None or [*known] == [*names]:
         return source
     config = dict(source.config)
     if config.get("task"):
-        config["task"] = {**config["task"], "label_names": list(names)}
+        codes = _codes(known)
+        own = {codes[place]: name for place, name in zip(order, names, strict=True)}
+        coded = own if isinstance(known, Mapping) else [*names]
+        config["task"] = {**config["task"], "label_names": coded}
     else:
         config["labels"] = list(names)
     if order != sorted(order):
@@ -125,16 +139,18 @@ def with_order(source: Source, head: str, names: Sequence[str]) -> Source:
 
 
 def name_rows(
-    stated: Sequence[Any] | None, known: Sequence[Any] | None, rows: int | None, *, place: str
-) -> tuple[list[str], str]:
-    """(the names of the rows of a head in their order, a line about them). They are the known
-    names, or a user's names: the same ones in any order, or a new one for each row.
+    stated: LabelNames | None, known: Names, rows: int | None, *, place: str
+) -> tuple[list[str] | dict[str, str], str]:
+    """(the names of the rows of a head in their order, with the codes of files where there are
+    some; a line about them). They are the known names, or a user's names: the same ones in any
+    order, or a new one for each row.
 
     Raises:
         ConfigError: It has none and none are stated, or it has another number of rows.
     """
-    own = None if known is None else [spell_label(label) for label in known]
-    asked = None if stated is None else [spell_label(label) for label in stated]
+    own = None if known is None else names_of([*known])
+    asked = None if stated is None else names_of(stated)
+    codes = {name: code for code, name in read_codes(stated).items()}
     if asked is None and own is None:
         count = rows or 2
         allowed = (
@@ -144,7 +160,7 @@ def name_rows(
         fix = spell_names([str(number) for number in range(count)])
         raise ConfigError(SETTING, None, allowed, fix=fix)
     if asked is None:
-        return list(own or ()), ""
+        return _with_codes(own or [], codes, known), ""
     order = None if own is None else find_order(own, asked)
     if order is not None:  # the same ones: each is where it was
         asked = [asked[order.index(place)] for place in range(len(order))]
@@ -155,7 +171,18 @@ def name_rows(
         fix = spell_names(own or [str(number) for number in range(size)])
         raise ConfigError(SETTING, asked, allowed, fix=fix)
     said = f"{_list(own)} are called {_list(asked)} here ({SETTING})"
-    return asked, said if own not in (None, asked) else ""
+    return _with_codes(asked, codes, known), said if own not in (None, asked) else ""
+
+
+def _with_codes(
+    names: list[str], codes: Mapping[str, str], known: Names
+) -> list[str] | dict[str, str]:
+    """{code: name} by the codes of these names, or by the codes of known rows."""
+    if codes:
+        return {codes[name]: name for name in names}
+    if isinstance(known, Mapping):
+        return dict(zip(known.values(), names, strict=True))
+    return names
 
 
 def count_rows(config: Mapping[str, Any], head: str) -> int | None:
@@ -199,5 +226,5 @@ def _describe_new(head: str, theirs: Names, ours: Sequence[str], rows: int | Non
     return f"{line}; {fix} takes it, in the order of its rows" if rows == len(ours) else line
 
 
-def _list(names: Sequence[str] | None) -> str:
+def _list(names: Names) -> str:
     return cut(", ".join(names or ()), 160)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from plmctl.interop.family import Architecture
+from plmctl.tasks.readers.label_codes import names_of
 
 # the heads of classifiers, and what Hugging Face calls what they predict; None: it has no name
 PROBLEMS = {"class": "single_label_classification", "score": "regression", "tag": None}
@@ -89,12 +90,8 @@ def spell(
     if head is None:
         return {}
     number = count(head, tensors)
-    names = (config.get("task") or {}).get("label_names") or config.get("labels") or []
-    names = (
-        [str(name) for name in names]
-        if len(names) == number
-        else [f"LABEL_{place}" for place in range(number)]
-    )
+    names = names_of((config.get("task") or {}).get("label_names") or config.get("labels") or ())
+    names = names if len(names) == number else [f"LABEL_{place}" for place in range(number)]
     kind = ANY_NUMBER if several and head == "class" else PROBLEMS[head]
     return {
         "id2label": {str(i): n for i, n in enumerate(names)},

@@ -35,7 +35,7 @@ from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.reading import parse_json, read_json
 from plmctl.tasks import batches, inference
 from plmctl.tasks.capabilities import find_lesson
-from plmctl.tasks.readers.label_text import spell_label
+from plmctl.tasks.readers.label_codes import names_of
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.below import FILE as BASELINES
 from plmctl.tasks.scores.below import TESTS, describe_one_answer, list_unbeaten
@@ -212,7 +212,7 @@ def _answers(task: Task, loaded: Loaded) -> bool:
     """Whether a model has the heads of a task, and answers with the same labels."""
     known = (loaded.config.get("task") or {}).get("label_names")
     return task.facts.heads <= set(loaded.model.heads) and (
-        not known or task.label_names in (None, [spell_label(label) for label in known])
+        not known or task.label_names in (None, names_of(known))
     )
 
 

@@ -225,7 +225,8 @@ def _check_labels(spec: Any, path: str, source: Source, task: Task) -> None:
     if task.label_names is None or task.facts.head not in heads:
         return
     theirs = heads[task.facts.head]
-    if find_order(theirs, task.label_names, rows=rows) is not None:
+    ours = {name: code for code, name in task.label_codes.items()} or task.label_names
+    if find_order(theirs, ours, rows=rows) is not None:
         return
     allowed = f"a model of the student's labels: {', '.join(task.label_names)}"
     if theirs is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.noise.base import Noise
+from plmctl.tasks.readers.label_codes import rename
 from plmctl.tasks.record import Example, as_number
 from plmctl.tasks.task import Task
 from plmctl.text.vocab import Vocab
@@ -96,10 +97,15 @@ def settle(task: Task, joined: dict[str, Any], rows: Predictions) -> dict[str, A
 
 
 def submit(task: Task, predictions: Predictions, name: str = "") -> str:
-    """The content of a file as the leader board takes it: GLUE's, `index <tab> prediction`, labels
-    by name, scores with three digits; SuperGLUE's in .jsonl, lines of `idx` and `label`; CLUE's in
-    .json, lines of `id` and `label`, or one object {id: answer} of a task that is `keyed`.
+    """The content of a file as the leader board takes it. Labels are as the files have them.
+
+    GLUE's is `index <tab> prediction`, scores with three digits; SuperGLUE's in .jsonl has lines of
+    `idx` and `label`; CLUE's in .json lines of `id` and `label`, or one object {id: answer} of a
+    task that is `keyed`.
     """
+    codes = {name: code for code, name in task.label_codes.items()}
+    if codes:
+        predictions = [{**p, "guess": rename(p["guess"], codes)} for p in predictions]
     if isinstance(task, Submitted):
         return task.submit(predictions)
     if task.facts.keyed:

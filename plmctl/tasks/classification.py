@@ -4,7 +4,7 @@ label column.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.tasks.answers.classes import ClassAnswer
 from plmctl.tasks.layouts.base import RowLayout
 from plmctl.tasks.layouts.texts import TextRows
+from plmctl.tasks.readers.label_codes import LabelNames
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.scores.labels import LabelScores
 from plmctl.tasks.task import Task, TaskSettings
@@ -23,7 +24,8 @@ class ClassificationSettings(TaskSettings):
     """Settings of classification.
 
     Args:
-        label_names: in the order of the logits; None: as the training split has them.
+        label_names: in the order of the logits, or {code in files: name}; None: as the training
+            split has them.
         positive: the class whose F1 counts.
         submission: {split: the file name that a leader board asks for}.
         transform: The change of rows for a model.
@@ -33,7 +35,7 @@ class ClassificationSettings(TaskSettings):
         label_smoothing: the share of a label that all labels have in equal parts.
     """
 
-    label_names: Sequence[str] | None = None
+    label_names: LabelNames | None = None
     positive: str | None = None
     submission: Mapping[str, str] | None = None
     transform: Transform | None = None

@@ -4,7 +4,7 @@ their layouts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from plmctl.tasks.answers.label_sets import Rule, SetAnswer
 from plmctl.tasks.layouts.marked import States
 from plmctl.tasks.layouts.marked_rows import MarkedRows
 from plmctl.tasks.layouts.markers import Style
+from plmctl.tasks.readers.label_codes import LabelNames
 from plmctl.tasks.scores.label_sets import TypeScores
 from plmctl.tasks.task import Task, TaskSettings
 
@@ -23,7 +24,8 @@ class TypingSettings(TaskSettings):
     """Settings of entity typing.
 
     Args:
-        label_names: in the order of the logits; None: as the training split has them.
+        label_names: in the order of the logits, or {code in files: name}; None: as the training
+            split has them.
         marks: around the mention (tasks/layouts/markers.py).
         states: The states that the types are read from.
         entities: The entities, as for relations.
@@ -31,7 +33,7 @@ class TypingSettings(TaskSettings):
         threshold: The probability threshold of a type.
     """
 
-    label_names: Sequence[str] | None = None
+    label_names: LabelNames | None = None
     marks: Style = "symbols"
     entities: str | None = None
     states: States = "row"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from plmctl.core.parts import part_of
 from plmctl.tasks.answers.base import HALF, Threshold
 from plmctl.tasks.answers.label_sets import Rule, SetAnswer
 from plmctl.tasks.layouts.texts import TextRows
+from plmctl.tasks.readers.label_codes import LabelNames
 from plmctl.tasks.scores.label_sets import SetScores
 from plmctl.tasks.task import Task, TaskSettings
 from plmctl.tasks.transform import Transform
@@ -20,7 +21,8 @@ class MultilabelSettings(TaskSettings):
     """Settings of multi-label classification.
 
     Args:
-        label_names: in the order of the logits; None: as the training split has them.
+        label_names: in the order of the logits, or {code in files: name}; None: as the training
+            split has them.
         threshold: The probability threshold of a label: one for all, or {label: its own}.
         decide: "above": all labels above their threshold; "top": these, and always the first one.
         transform: The change of rows for a model.
@@ -29,7 +31,7 @@ class MultilabelSettings(TaskSettings):
         label_smoothing: the share of a decision that both of its sides have in equal parts.
     """
 
-    label_names: Sequence[str] | None = None
+    label_names: LabelNames | None = None
     threshold: Threshold = HALF
     decide: Rule = "above"
     transform: Transform | None = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
 from plmctl.core.parts import part_of
 from plmctl.tasks.answers.base import Answer
 from plmctl.tasks.layouts.base import RowLayout
+from plmctl.tasks.readers.label_codes import LabelNames
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.task import Task, TaskSettings, need
 from plmctl.tasks.transform import Transform
@@ -22,7 +23,8 @@ class TableTaskSettings(TaskSettings):
         layout: makes rows of examples.
         answer: has labels, a loss and predictions, and names its head.
         scores: computes the metrics.
-        label_names: in the order of the logits; None: as the training split has them.
+        label_names: in the order of the logits, or {code in files: name}; None: as the training
+            split has them.
         submission: {split: the file name that a leader board asks for}.
         keyed: Whether that file is one JSON object {id: answer}, not a line for each example.
         transform: The change of rows for a model.
@@ -31,7 +33,7 @@ class TableTaskSettings(TaskSettings):
     layout: RowLayout
     answer: Answer
     scores: Scores
-    label_names: Sequence[str] | None = None
+    label_names: LabelNames | None = None
     submission: Mapping[str, str] | None = None
     keyed: bool = False
     transform: Transform | None = None

@@ -22,7 +22,7 @@ from plmctl.objectives.base import Objective, Output
 from plmctl.tasks.answers.base import Answer
 from plmctl.tasks.facts import ModelNeeds, RowLengths, TaskFacts
 from plmctl.tasks.layouts.base import RowLayout, RowSettings
-from plmctl.tasks.readers.label_text import spell_label
+from plmctl.tasks.readers.label_codes import LabelNames, name_examples, names_of, read_codes
 from plmctl.tasks.record import Example, Reader
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.scores.directions import Directions
@@ -126,7 +126,7 @@ class Task(Objective):
         settings: TaskSettings,
         *,
         metrics: Sequence[str] | None = None,
-        label_names: Sequence[str] | None = None,
+        label_names: LabelNames | None = None,
         submission: Mapping[str, str] | None = None,
         transform: Transform | None = None,
         layout: RowLayout | None = None,
@@ -154,7 +154,8 @@ class Task(Objective):
         self.states_labels = getattr(settings, "label_names", None) is not None
         self.metrics = need(scores).check(settings.metrics) if metrics is None else list(metrics)
         self.pooling = settings.pooling
-        self.label_names = [spell_label(label) for label in label_names] if label_names else None
+        self.label_names = names_of(label_names) if label_names else None
+        self.label_codes = read_codes(label_names)  # {code in files: name}
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})
         self.transform = transform or Transform()
@@ -235,7 +236,9 @@ class Task(Objective):
         them.
         """
         known: dict[str, Any] = (
-            {} if self.label_names is None else {"label_names": self.label_names}
+            {}
+            if self.label_names is None
+            else {"label_names": self.label_codes or self.label_names}
         )
         if self.settings.metrics is None:
             known["metrics"] = self.metrics
@@ -357,7 +360,8 @@ def need(value: Value | None) -> Value:
 
 
 def _settle(task: Task, examples: list[Example]) -> list[Example]:
-    """Examples that were read, with labels as the answer spells them."""
+    """Examples that were read, with the names of their labels, as the answer spells them."""
+    examples = name_examples(examples, task.label_codes)
     if task.answer is not None:
         settled = task.answer.settle(examples, task.label_names, task.splits)
         examples, task.label_names = settled
@@ -366,7 +370,9 @@ def _settle(task: Task, examples: list[Example]) -> list[Example]:
 
 
 def _fit_metrics(task: Task) -> None:
-    """Choose the metrics that fit the labels, once these are known."""
+    """Choose the metrics that fit the labels, once these are known; ConfigError where none do."""
+    if task.scores is not None and task.label_names is not None:
+        task.scores.check_names(task.label_names)
     if task.answer is not None and task.label_names is not None:
         stated = task.settings.metrics is not None
         task.metrics = task.answer.fit_metrics(task.metrics, task.label_names, stated=stated)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.artifacts.assemble import longest
-from plmctl.artifacts.label_rows import count_rows, facts_of, labels_of, name_rows
+from plmctl.artifacts.label_rows import count_rows, facts_of, find_order, labels_of, name_rows
 from plmctl.artifacts.loading import Loaded, Source
 from plmctl.artifacts.model_facts import framing, reading
 from plmctl.config.build import build, class_of, plain
@@ -42,6 +42,7 @@ from plmctl.tasks.predictions import (
     write_submission,
 )
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.label_codes import read_codes
 from plmctl.tasks.record import Example
 from plmctl.tasks.splits import Splits
 from plmctl.tasks.task import Task, as_task
@@ -349,10 +350,23 @@ def _name_labels(
     if "label_names" not in asked or rows is None or facts.outputs is not None:
         return {}
     known = labels_of(loaded.config, loaded.source.plugins).get(head)
+    if stated is None and known is not None and loaded.own_task().get("name") != asked.get("name"):
+        stated = _call_alike(known, asked["label_names"])
     names, said = name_rows(stated, known, rows, place=str(checkpoint))
     if said:
         remark(said)
     return {"label_names": names}
+
+
+def _call_alike(known: Any, names: Any) -> dict[str, str] | None:
+    """The {code: name} of another task in the order of the known rows; None where it has no codes,
+    or other labels.
+    """
+    codes = [*read_codes(names).items()]
+    order = find_order(known, {name: code for code, name in codes})
+    if not codes or order is None:
+        return None
+    return {code: name for _, (code, name) in sorted(zip(order, codes, strict=True))}
 
 
 def choose_out(

@@ -249,7 +249,7 @@ def test_undecided_rows_and_tables_without_names(tmp_path: Path) -> None:
         lines = [f"{clue_files.say(n)}\t{clue_files.say(n + 1)}\t{n % 2}\n" for n in range(4)]
         (tmp_path / f"{split}.txt").write_text("".join(lines), "utf-8")
     bare = make_task("lcqmc", {"train": str(tmp_path / "train.txt")})
-    assert [e.label for e in bare.read("train")] == ["0", "1", "0", "1"]
+    assert [e.label for e in bare.read("train")] == ["different", "same"] * 2
 
 
 QUESTION = {"question": "谁？", "choice": ["甲", "乙"], "answer": "丙"}
@@ -292,4 +292,4 @@ def test_distributed_files() -> None:
     task = make_task("chnsenticorp", SHARED / "chnsenticorp")
     task.fit_labels(task.read("train"))
     assert len(task.read("dev")) == 1200
-    assert json.dumps(task.names) == '["0", "1"]'
+    assert json.dumps(task.names) == '["negative", "positive"]'

@@ -120,13 +120,13 @@ def test_multirc(tmp_path: Path) -> None:
     task = make_task("multirc", tmp_path)
     examples = task.read("train")
     assert [(e.id, e.bundle, e.label) for e in examples] == [
-        ("3.7.20", "3.7", "1"),
-        ("3.7.21", "3.7", "0"),
-        ("3.8.22", "3.8", "1"),
+        ("3.7.20", "3.7", "right"),
+        ("3.7.21", "3.7", "wrong"),
+        ("3.8.22", "3.8", "right"),
     ]
     assert examples[1].fields == {"text": "Ana and Bo met in Paris.", "text2": "Who met? Cy"}
     assert len({task.unit(example) for example in examples}) == 1
-    guesses = [{"id": e.id, "guess": "1"} for e in examples]
+    guesses = [{"id": e.id, "guess": "right"} for e in examples]
     assert json.loads(submit(task, guesses, "MultiRC.jsonl")) == {
         "idx": 3,
         "passage": {

@@ -57,6 +57,9 @@ class Scores(ABC):
             raise ConfigError("task.metrics", checked, allowed, fix="task.metrics=[mean,accuracy]")
         return checked
 
+    def check_names(self, names: Sequence[str]) -> None:  # noqa: B027
+        """ConfigError for a setting that is none of these labels."""
+
     def describe_classes(
         self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
     ) -> str:

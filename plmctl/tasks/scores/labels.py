@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.spelling import spell_setting
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.base import MEAN, Scores, score_slices
@@ -120,6 +122,12 @@ class LabelScores(Scores):
 
     def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         return score_labels(predictions, names, self.positive)
+
+    def check_names(self, names: Sequence[str]) -> None:
+        if self.positive is not None and self.positive not in names:
+            allowed = f"one of the labels: {', '.join(names)}"
+            fix = spell_setting("task.positive", names[-1])
+            raise ConfigError("task.positive", self.positive, allowed, fix=fix)
 
     def describe_classes(self, predictions: Predictions, names: Sequence[str]) -> str:
         if MACRO not in names:

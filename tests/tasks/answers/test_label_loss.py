@@ -100,7 +100,8 @@ def test_tasks_take_them(name: str, tmp_path: Path) -> None:
     )
     task = build(spec.task, {"pooling": "first"}, path="task")
     tags = "tag" in task.facts.head
-    fields, labels = ({"words": ["x"]}, [["O"], ["B-A"]]) if tags else ({"text": "x"}, ["0", "1"])
+    names = task.label_names or ["0", "1"]
+    fields, labels = ({"words": ["x"]}, [["O"], ["B-A"]]) if tags else ({"text": "x"}, names)
     task.fit_labels([Example("0", fields, labels[0])] * 3 + [Example("1", fields, labels[1])])
     weights = task.decided["class_weights"]
     assert sorted(weights.values()) == [pytest.approx(4 / 6), 2.0]
