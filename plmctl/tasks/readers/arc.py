@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.choices import Choices
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import FileRecord, read_records, require_labels
 from plmctl.tasks.record import Example
 from plmctl.text.tabular import kind_of
@@ -74,21 +75,16 @@ class ArcFiles(Choices):
         super().__init__(splits=splits, folder=folder, header=header, lenient=lenient)
         self.sets = tuple(sets)
 
-    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
+    def has(self, path: files.Where, split: str, columns: Columns | None = None) -> bool:
         return bool(self._find(path, split)) or super().has(path, split)
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         found = self._find(path, split) or [self.need(path, split)]
         labelled = split.startswith(("train", "dev"))
         return [e for file in found for e in self.read_file(file, columns, labelled=labelled)]
 
     def read_file(
-        self,
-        file: Path,
-        columns: Mapping[str, Any],
-        *,
-        header: bool | None = None,
-        labelled: bool = True,
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         name = _name_set(file)
         slices = (name,) if name else ()

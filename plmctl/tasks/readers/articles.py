@@ -12,7 +12,8 @@ from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.storage.reading import read_json
 from plmctl.tasks.readers import files
-from plmctl.tasks.readers.pairs import Columns, Pairs
+from plmctl.tasks.readers.column_settings import Columns
+from plmctl.tasks.readers.pairs import Pairs
 from plmctl.tasks.record import Example
 from plmctl.text.inputs import need_lines
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers.aspects import XML, read_sentences
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 from plmctl.text.letters import unit_pattern
@@ -29,9 +28,7 @@ class AspectTerms(SplitFiles):
     kinds = (XML,)
     bare_test = True
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The sentences of one file with words in them; without `labelled`, one in which no
         sentence has terms has no labels.
         """

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.storage.xml_tree import Element, parse_xml
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
@@ -148,9 +149,7 @@ class AspectFiles(SplitFiles):
         """{file: how it was read}, for tables whose header was detected."""
         return self._table.notes
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         xml = kind_of(file) == XML
         read = self._from_xml(file) if xml else self._from_table(file, columns, labelled)
         found = list(read)
@@ -169,9 +168,7 @@ class AspectFiles(SplitFiles):
                 name = f"{sentence.id or number}.{place}"
                 yield _example(name, sentence.text, aspect)
 
-    def _from_table(
-        self, file: Path, columns: Mapping[str, Any], labelled: bool
-    ) -> Iterator[Example]:
+    def _from_table(self, file: Path, columns: Columns, labelled: bool) -> Iterator[Example]:
         read = self._table.read_file(file, columns, header=self._table.header, labelled=labelled)
         for example in read:
             text, name = str(example.fields["text"]), str(example.fields["aspect"])

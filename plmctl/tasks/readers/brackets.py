@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
@@ -20,6 +19,7 @@ from plmctl.tasks.phrase_tree import (
     words_of,
 )
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 from plmctl.text.inputs import need_lines
@@ -43,19 +43,17 @@ class BracketFiles(SplitFiles):
     the sections of the Wall Street Journal lie, is split as usual: 02-21, 22, 23.
     """
 
-    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
+    def has(self, path: files.Where, split: str, columns: Columns | None = None) -> bool:
         return bool(_find_sections(path, split)) or super().has(path, split)
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         found = _find_sections(path, split)
         if not found:
             return super().read(path, split, columns)
         trees = (pair for file in found for pair in _read_trees(file))
         return _make_examples(trees, found[0])
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         return _make_examples(_read_trees(file), file)
 
 

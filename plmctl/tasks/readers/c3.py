@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -11,6 +11,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles, require_labels
 from plmctl.tasks.record import Example
 
@@ -37,17 +38,15 @@ class C3Files(SplitFiles):
     choice is the question with an option behind it. The questions of a text are a bundle.
     """
 
-    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
+    def has(self, path: files.Where, split: str, columns: Columns | None = None) -> bool:
         return bool(self._find(path, split)) or super().has(path, split)
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         labelled = split.startswith(("train", "dev"))
         found = self._find(path, split) or [self.need(path, split)]
         return [e for file in found for e in self.read_file(file, columns, labelled=labelled)]
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         content = parse_json_at(files.read_text(file), file=file)
         kind = KINDS.get(file.name.removeprefix("c3-")[:1]) if "-" in file.name else None
         if not isinstance(content, list):

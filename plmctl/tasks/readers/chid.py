@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Whole, fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import FileRecord, SplitFiles, read_records
 from plmctl.tasks.record import Example
 
@@ -48,9 +49,7 @@ class ChidFiles(SplitFiles):
         super().__init__(splits=splits, folder=folder)
         self.around = around
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         answers = read_answers(file, labelled=labelled)
         records = read_records(file, _Passages, shown=SHOWN)
         made = [e for record in records for e in self._list_gaps(record, answers)]

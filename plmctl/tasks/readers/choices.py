@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.tasks.readers.column_settings import Column
+from plmctl.tasks.readers.column_settings import Column, Columns
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
 
@@ -28,12 +27,7 @@ class Choices(Table):
     several = ("choices",)
 
     def read_file(
-        self,
-        file: Path,
-        columns: Mapping[str, Any],
-        *,
-        header: bool | None = None,
-        labelled: bool = True,
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         choices = columns["choices"]
         many: dict[str, Column] = (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import read_layout
 from plmctl.tasks.readers.squad import MISPLACED, SquadFiles, leave_unanswered
 from plmctl.tasks.record import Example
@@ -34,9 +34,7 @@ class CmrcFiles(SquadFiles):
     arXiv:1810.07366; ymcui/cmrc2018, README).
     """
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         listed = files.read_start(file).startswith("[")
         if not listed or '"question"' in files.read_text(file):  # a row for each question
             return super().read_file(file, columns, labelled=labelled)

@@ -9,11 +9,10 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.spelling import spell, spell_word
 
 Column = str | int
+Columns = Mapping[str, Any]  # {role: its column, or those of all}
 
 
-def spell_role(
-    role: str, column: str, columns: Mapping[str, Column], several: Collection[str] = ()
-) -> str:
+def spell_role(role: str, column: str, columns: Columns, several: Collection[str] = ()) -> str:
     """The setting by which a role is in this column, as one types it into a shell.
 
     Args:
@@ -30,7 +29,7 @@ def spell_role(
     return spell_word(f"task.columns.{role}={column}")
 
 
-def refuse_lists(columns: Mapping[str, Any], several: Collection[str]) -> None:
+def refuse_lists(columns: Columns, several: Collection[str]) -> None:
     """ConfigError for several columns of a role that is none of `several`; two texts are a pair."""
     for role, column in columns.items():
         if role in several or not isinstance(column, list | tuple):

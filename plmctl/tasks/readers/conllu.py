@@ -5,14 +5,14 @@ Dependencies v2).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
-from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 from plmctl.text.inputs import need_lines
@@ -74,13 +74,9 @@ class Conllu(SplitFiles):
     from 0. Groups (1-2) and empty nodes (1.1) are no words.
     """
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
-        labelled = split.startswith(("train", "dev"))
-        return self.read_file(self.need(path, split), columns, labelled=labelled)
+    bare_test = True
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         examples: list[Example] = []
         token, tag = (choose_column(columns, role) for role in ("tokens", "tags"))
         for words in read_words(file):
@@ -100,7 +96,7 @@ class Conllu(SplitFiles):
         return require_sentences(examples, file)
 
 
-def choose_column(columns: Mapping[str, Any], role: str) -> int:
+def choose_column(columns: Columns, role: str) -> int:
     """The number of a column by its name or number; DataError for no such."""
     column = columns[role]
     if isinstance(column, int) and column >= 0:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from plmctl.core.parts import part_of
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import FileRecord, SplitFiles, read_records, require_labels
 from plmctl.tasks.record import Example
 
@@ -35,9 +35,7 @@ class CopaFiles(SplitFiles):
 
     bare_test = True
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         made = [_example(record) for record in read_records(file, _Question, shown=SHOWN)]
         return require_labels(made, labelled)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import read_layout
 from plmctl.tasks.readers.squad import MISPLACED, SquadFiles, leave_unanswered
 from plmctl.tasks.record import Example
@@ -65,9 +66,7 @@ class CoqaFiles(SquadFiles):
     word.
     """
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout."""
         content = read_layout(file, _Content, name="CoQA", layout=LAYOUT)
         examples = [

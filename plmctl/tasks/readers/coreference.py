@@ -5,13 +5,14 @@ JSON lines of sentences and clusters.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles, read_records
 from plmctl.tasks.record import Example
 from plmctl.text.inputs import need_lines
@@ -49,9 +50,7 @@ class CoreferenceFiles(SplitFiles):
     kinds = (".conll", ".v4_gold_conll", ".v4_auto_conll")
     bare_test = True
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         json = kind_of(file) in JSON
         found = list(_from_json(file, labelled) if json else _from_columns(file, columns, labelled))
         if not found:
@@ -110,7 +109,7 @@ class _Document:
     labelled: bool = False
     words: int = 0
 
-    def add(self, cells: list[str], columns: Mapping[str, Any], file: Path, line: int) -> None:
+    def add(self, cells: list[str], columns: Columns, file: Path, line: int) -> None:
         """One word."""
         numbers = {role: column for role, column in columns.items() if column is not None}
         for role, column in numbers.items():
@@ -160,7 +159,7 @@ class _Document:
         return Example(self.name, fields, clusters, place)
 
 
-def _from_columns(file: Path, columns: Mapping[str, Any], labelled: bool) -> Iterator[Example]:
+def _from_columns(file: Path, columns: Columns, labelled: bool) -> Iterator[Example]:
     document: _Document | None = None
     for line, text in need_lines(file):
         if text.startswith("#begin document"):

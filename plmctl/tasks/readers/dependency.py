@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.conllu import NAMES, NONE, WORD, ConlluLine, read_words, require_sentences
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
@@ -22,17 +21,13 @@ class DependencyTrees(SplitFiles):
     `subtypes`: relations with their part behind a colon (nsubj:pass), or without.
     """
 
+    bare_test = True
+
     def __init__(self, *, splits: Mapping[str, Sequence[str]], subtypes: bool = True) -> None:
         super().__init__(splits=splits)
         self.subtypes = subtypes
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
-        labelled = split.startswith(("train", "dev"))
-        return self.read_file(self.need(path, split), columns, labelled=labelled)
-
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         examples: list[Example] = []
         for words in read_words(file):
             fields = {name: [cells[at] for _, cells in words] for at, name in enumerate(NAMES)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.tasks.readers.column_settings import Column
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
 from plmctl.text.tabular import cells_of, kind_of, objects_of
@@ -27,12 +27,7 @@ class Diagnostics(Table):
     """
 
     def read_file(
-        self,
-        file: Path,
-        columns: Mapping[str, Column],
-        *,
-        header: bool | None = None,
-        labelled: bool = True,
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         examples = super().read_file(file, columns, header=header, labelled=labelled)
         if not labelled:

@@ -11,8 +11,9 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import cornell, files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.numbered import OTHER, SELF, is_numbered, read_numbered
-from plmctl.tasks.readers.pairs import Columns, Pairs
+from plmctl.tasks.readers.pairs import Pairs
 from plmctl.tasks.record import Example
 from plmctl.text.inputs import need_lines
 from plmctl.text.tabular import kind_of

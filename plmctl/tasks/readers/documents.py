@@ -9,7 +9,7 @@ from typing import Any
 
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers.articles import Articles
-from plmctl.tasks.readers.pairs import Columns
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.record import Example
 from plmctl.text import sentences
 from plmctl.text.tabular import OBJECTS, kind_of

@@ -4,7 +4,7 @@ the Ultra-Fine set, and of the released FIGER.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles, read_json
 from plmctl.tasks.record import Example
 from plmctl.text.inputs import need_lines
@@ -34,9 +35,7 @@ class TypingFiles(SplitFiles):
     (excluded). Its label is the list of its types.
     """
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The mentions of one file, in its order; DataError for another layout."""
         examples: list[Example] = []
         for number, record in enumerate(_records(file)):

@@ -13,6 +13,7 @@ from typing import Any, NotRequired, TypedDict
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, fit
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.former import read_former
 from plmctl.tasks.readers.split_files import SplitFiles, read_json
 from plmctl.tasks.record import Example
@@ -99,9 +100,7 @@ class HotpotFiles(SplitFiles):
         # file -> questions of which the first stage has left out a supporting paragraph
         self.bereft: dict[str, int] = {}
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout."""
         values = read_json(file)
         try:

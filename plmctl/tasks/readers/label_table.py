@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import label_lists
-from plmctl.tasks.readers.column_settings import Column
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.label_text import is_absent, spell_label
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
@@ -55,12 +55,7 @@ class LabelTable(Table):
         self.places: dict[str, int] = {}  # file -> labels of its lists of 0 and 1
 
     def read_file(
-        self,
-        file: Path,
-        columns: Mapping[str, Column],
-        *,
-        header: bool | None = None,
-        labelled: bool = True,
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         if isinstance(columns.get(ROLE), list | tuple):
             return self._read_flags(file, columns, header=header, labelled=labelled)
@@ -74,7 +69,7 @@ class LabelTable(Table):
         return self._read_places(file, examples)
 
     def _read_flags(
-        self, file: Path, columns: Mapping[str, Any], *, header: bool | None, labelled: bool
+        self, file: Path, columns: Columns, *, header: bool | None, labelled: bool
     ) -> list[Example]:
         """Examples whose labels are the columns that have a 1."""
         own = {f"label{number}": name for number, name in enumerate(columns[ROLE])}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import FileRecord, SplitFiles, read_records, require_labels
 from plmctl.tasks.record import Example
 
@@ -50,9 +51,7 @@ class MultircFiles(SplitFiles):
 
     bare_test = True
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         paragraphs = read_records(file, _Paragraph, shown=SHOWN)
         made = [example for record in paragraphs for example in _list_answers(record)]
         if not made:

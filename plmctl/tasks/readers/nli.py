@@ -4,13 +4,12 @@ contradicts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import files
-from plmctl.tasks.readers.column_settings import Column
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.ranking import collect_texts, make_question
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
@@ -27,22 +26,15 @@ class InferenceTriples(Table):
 
     leaves = "a premise without an entailment or without a contradiction"
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         return self.read_file(self.need(path, split), columns, header=self.header)
 
-    def read_corpus(
-        self, path: files.Where, split: str, columns: Mapping[str, Column]
-    ) -> dict[str, str]:
+    def read_corpus(self, path: files.Where, split: str, columns: Columns) -> dict[str, str]:
         """{id: text} of all texts of the examples of the split."""
         return collect_texts(self.read(path, split, columns))
 
     def read_file(
-        self,
-        file: Path,
-        columns: Mapping[str, Column],
-        *,
-        header: bool | None = None,
-        labelled: bool = True,
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         found: dict[str, dict[str, dict[str, str]]] = {}
         places: dict[str, str] = {}

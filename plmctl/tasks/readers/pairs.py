@@ -12,13 +12,12 @@ from typing import Any, ClassVar
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import files, sgm, wmt
-from plmctl.tasks.readers.column_settings import Column
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
 from plmctl.text.inputs import need_lines
 from plmctl.text.tabular import OBJECTS, cells_of, kind_of, objects_of
 
-Columns = Mapping[str, Column]
 _UNCHOSEN = ("source", "target")  # the columns, if nobody chose them
 _NAMED = (".tsv", ".csv", ".jsonl", ".json")
 _TABLES = (*_NAMED, ".txt")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import read_layout
 from plmctl.tasks.readers.squad import SquadFiles, find_span, leave_unanswered
 from plmctl.tasks.record import Example
@@ -56,9 +57,7 @@ class QuacFiles(SquadFiles):
     (orig_answer), as the label has.
     """
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout."""
         content = read_layout(file, _Content, name="QuAC", layout=LAYOUT)
         examples = [

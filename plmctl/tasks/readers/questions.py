@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import files
-from plmctl.tasks.readers.pairs import Columns, Pairs
+from plmctl.tasks.readers.column_settings import Columns
+from plmctl.tasks.readers.pairs import Pairs
 from plmctl.tasks.readers.squad import MISPLACED, SquadFiles
 from plmctl.tasks.record import Example
 from plmctl.text import sentences

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -12,6 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import FileRecord, SplitFiles, read_records, require_labels
 from plmctl.tasks.record import Example
 
@@ -46,10 +47,10 @@ class RaceFiles(SplitFiles):
     school is a slice where a folder or the id names it; the questions of one article are a bundle.
     """
 
-    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
+    def has(self, path: files.Where, split: str, columns: Columns | None = None) -> bool:
         return bool(self._find_folder(path, split)) or super().has(path, split)
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         labelled = split.startswith(("train", "dev"))
         folder = self._find_folder(path, split)
         if folder is None:
@@ -60,9 +61,7 @@ class RaceFiles(SplitFiles):
         made = [e for file in articles for e in _list_questions(_read_article(file))]
         return require_labels(made, labelled)
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         kind = dict[str, Any]
         made = [e for record in read_records(file, kind, shown=SHOWN) for e in _list_any(record)]
         return require_labels(made, labelled)

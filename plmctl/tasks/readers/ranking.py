@@ -13,7 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.core.values import fit
 from plmctl.tasks.readers import files
-from plmctl.tasks.readers.column_settings import Column
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.judged import SHOWN as SHOWN_JUDGED
 from plmctl.tasks.readers.judged import has_candidates, read_judged
 from plmctl.tasks.readers.squad import SquadFiles
@@ -49,20 +49,18 @@ class RankingFiles(Table):
 
     several = ("negatives",)
 
-    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
+    def has(self, path: files.Where, split: str, columns: Columns | None = None) -> bool:
         if isinstance(path, str | Path) and (folder := find_corpus(path)):
             return folder.qrels(split) is not None
         return super().has(path, split)
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         if isinstance(path, str | Path) and (folder := find_corpus(path)):
             examples, self.skipped[str(path)] = folder.read(split)
             return examples
         return self.read_file(self.need(path, split), columns, header=self.header)
 
-    def read_corpus(
-        self, path: files.Where, split: str, columns: Mapping[str, Column]
-    ) -> dict[str, str]:
+    def read_corpus(self, path: files.Where, split: str, columns: Columns) -> dict[str, str]:
         """{id: text} of all texts to search. They are the corpus of a folder that has one, every
         paragraph of a SQuAD file, else all texts of the examples of the split.
         """
@@ -74,12 +72,7 @@ class RankingFiles(Table):
         return collect_texts(self.read(path, split, columns))
 
     def read_file(
-        self,
-        file: Path,
-        columns: Mapping[str, Column],
-        *,
-        header: bool | None = None,
-        labelled: bool = True,
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         if kind_of(file) == ".json":
             return read_squad(file)

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Whole
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import FileRecord, SplitFiles, read_records, require_labels
 from plmctl.tasks.record import Example
 
@@ -59,9 +60,7 @@ class RecordFiles(SplitFiles):
 
     bare_test = True
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         paragraphs = read_records(file, _Paragraph, shown=SHOWN)
         made = [example for record in paragraphs for example in _list_questions(record)]
         if not made:

@@ -5,7 +5,7 @@ OpenNRE, ERNIE and SemEval-2010 task 8.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.entity_tags import read_tags
 from plmctl.tasks.readers.split_files import SplitFiles, read_json
 from plmctl.tasks.record import Example
@@ -37,9 +38,7 @@ class RelationFiles(SplitFiles):
     `start` to `end` (excluded), and with `id` and `type`, "" where these are unknown.
     """
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The examples of one file, in its order; DataError for another layout."""
         start = files.read_start(file)
         made = _read_sentences(file) if _SENTENCE.match(start) else _read_records(file)

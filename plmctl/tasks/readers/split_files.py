@@ -10,6 +10,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.record import Example
 from plmctl.text.inputs import need_lines, read_lines
 from plmctl.text.tabular import find_object, kind_of
@@ -35,7 +36,7 @@ class SplitFiles:
         self.folder = folder
         self.skipped: dict[str, int] = {}  # file -> examples left out
 
-    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
+    def has(self, path: files.Where, split: str, columns: Columns | None = None) -> bool:
         """Whether `task.path` has a file of that split."""
         try:
             return self._find_file(path, split) is not None
@@ -58,14 +59,12 @@ class SplitFiles:
         named = [name for name in self.splits if name.startswith(f"{split}_")]
         return [name for name in named if self._find_file(path, name)]
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         """The examples of a split."""
         labelled = not self.bare_test or split.startswith(("train", "dev"))
         return self.read_file(self.need(path, split), columns, labelled=labelled)
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The examples of one file, in its order; DataError for another layout."""
         raise NotImplementedError(type(self).__name__)
 

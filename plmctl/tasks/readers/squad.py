@@ -17,6 +17,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles, read_layout
 from plmctl.tasks.record import Example
 from plmctl.text.tabular import PARQUET, cells_of, kind_of, objects_of
@@ -89,7 +90,7 @@ class SquadFiles(SplitFiles):
         # file -> ids of questions that stay although their answer is not there
         self.misplaced: dict[str, list[str]] = {}
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         """The questions of a split; train leaves out questions whose answer is misplaced."""
         file = self.need(path, split)
         examples = self.read_file(file, columns, labelled=not split.startswith("test"))
@@ -102,9 +103,7 @@ class SquadFiles(SplitFiles):
         self.skipped[str(file)] = len(examples) - len(usable)
         return usable
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout, and with
         `labelled` for a question of which nothing says whether it has an answer.
         """

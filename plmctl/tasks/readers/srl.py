@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.conllu import ConlluLine, require_sentences
 from plmctl.tasks.readers.schemes import spell
 from plmctl.tasks.readers.split_files import SplitFiles
@@ -34,9 +34,7 @@ class Propositions(SplitFiles):
 
     leaves = "a sentence without a predicate"
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         examples: list[Example] = []
         numbers = {role: columns[role] for role in ("tokens", "predicates", "arguments")}
         for role, number in numbers.items():

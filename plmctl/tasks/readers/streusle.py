@@ -4,13 +4,12 @@ the layouts `.tags` and `.conllulex`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.conllu import WORD, read_blocks
 from plmctl.tasks.readers.sense_corpus import XML, read_sense_corpus
 from plmctl.tasks.readers.split_files import SplitFiles
@@ -36,9 +35,7 @@ class Streusle(SplitFiles):
     (`read_sense_corpus`).
     """
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The sentences of one file; DataError for another layout."""
         if kind_of(file) == XML:
             return read_sense_corpus(file, NO_SENSE)
@@ -70,7 +67,7 @@ class Streusle(SplitFiles):
         return examples
 
 
-def _choose(columns: Mapping[str, Any], role: str, own: int, width: int, place: str) -> int:
+def _choose(columns: Columns, role: str, own: int, width: int, place: str) -> int:
     """The column of a role: `own`, or another one of the user; DataError if it is missing."""
     column = columns.get(role, _OF_LAYOUT[role])
     if column == _OF_LAYOUT[role]:

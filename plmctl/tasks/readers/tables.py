@@ -19,7 +19,7 @@ from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.broken_rows import EMPTY, explain_broken, list_broken
-from plmctl.tasks.readers.column_settings import Column, refuse_lists, spell_role
+from plmctl.tasks.readers.column_settings import Column, Columns, refuse_lists, spell_role
 from plmctl.tasks.readers.header import LOOKED, names_columns
 from plmctl.tasks.readers.label_lists import are_digits, find_flags, is_bracketed, is_list
 from plmctl.tasks.readers.label_text import LabelKinds, is_absent, spell_label
@@ -94,7 +94,7 @@ class Table(SplitFiles):
         self.why: dict[str, str] = {}  # file -> which rows were skipped, and why
         self.notes: dict[str, str] = {}  # file -> how it was read, if its header was detected
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         """The examples of `split`; the label is None where the columns of a test file have none."""
         refuse_lists(columns, self.several)
         file = self.need(path, split)
@@ -111,12 +111,7 @@ class Table(SplitFiles):
         return examples
 
     def read_file(
-        self,
-        file: Path,
-        columns: Mapping[str, Column],
-        *,
-        header: bool | None = None,
-        labelled: bool = True,
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         """The examples of one file; a `label` column that is absent is an error only where
         `labelled`.
@@ -161,12 +156,7 @@ class Table(SplitFiles):
         self.notes[str(file)] = "; ".join(filter(None, notes))
 
     def stream_file(
-        self,
-        file: Path,
-        columns: Mapping[str, Column],
-        *,
-        header: bool | None = None,
-        labelled: bool = True,
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> Iterator[Example]:
         """The examples of one file, each when it is read, so that a file of any length takes no
         room.
@@ -184,12 +174,7 @@ class Table(SplitFiles):
         return role not in BESIDE or role in self.named or (labelled and role != "id")
 
     def _find_columns(
-        self,
-        file: Path,
-        columns: Mapping[str, Column],
-        names: list[str],
-        rows: list[Cells],
-        labelled: bool,
+        self, file: Path, columns: Columns, names: list[str], rows: list[Cells], labelled: bool
     ) -> dict[str, int]:
         """{role: number of its cell}; numbers may be negative (STS-B's and MNLI's label is the
         last).
@@ -215,7 +200,7 @@ class Table(SplitFiles):
         return positions
 
     def _refuse_label_lists(
-        self, file: Path, columns: Mapping[str, Column], examples: Sequence[Example]
+        self, file: Path, columns: Columns, examples: Sequence[Example]
     ) -> None:
         """DataError where each label is a list of several: they would be one class each."""
         labels = [each.label for each in examples if isinstance(each.label, str)]
@@ -243,12 +228,7 @@ class Table(SplitFiles):
         return value
 
     def cells(
-        self,
-        file: Path,
-        columns: Mapping[str, Column],
-        *,
-        header: bool | None = None,
-        labelled: bool = True,
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> tuple[list[str] | None, list[Cells], dict[str, int]]:
         """(the header, if there is one; rows of cells; {role: number of its cell}) of a file that
         is not JSON.
@@ -257,7 +237,7 @@ class Table(SplitFiles):
         return names, list(rows), positions
 
     def _divide(
-        self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
+        self, file: Path, columns: Columns, header: bool | None, labelled: bool
     ) -> tuple[list[str] | None, Iterator[Cells], dict[str, int]]:
         """The result of `cells`, each row when it is read."""
         lost: list[int] = []
@@ -288,7 +268,7 @@ class Table(SplitFiles):
     def _refuse(
         self,
         missing: _NoColumn,
-        columns: Mapping[str, Column],
+        columns: Columns,
         file: Path,
         line: int | None = None,
         *,
@@ -324,7 +304,7 @@ class Table(SplitFiles):
         return AbsentColumn(str(missing), missing.column, **known)
 
     def _refuse_doubled(
-        self, file: Path, line: int | None, columns: Mapping[str, Column], names: Sequence[str]
+        self, file: Path, line: int | None, columns: Columns, names: Sequence[str]
     ) -> None:
         """DataError for a name in `columns` that several columns have: which one would be read?"""
         for role, column in columns.items():
@@ -338,9 +318,7 @@ class Table(SplitFiles):
             what = f"{len(places)} columns are named '{column}': numbers {' and '.join(places)}"
             raise DataError(what, file=file, line=line, fix=fix)
 
-    def _begins_with_names(
-        self, file: Path, rows: Sequence[Cells], columns: Mapping[str, Column]
-    ) -> bool:
+    def _begins_with_names(self, file: Path, rows: Sequence[Cells], columns: Columns) -> bool:
         """Whether the first of `rows` looks like names; DataError if it may be either."""
         width = len(rows[0][1])
         numbers = {
@@ -367,7 +345,7 @@ class Table(SplitFiles):
         return is_header
 
     def _cells(
-        self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
+        self, file: Path, columns: Columns, header: bool | None, labelled: bool
     ) -> Iterator[Example]:
         names, rows, positions = self._divide(file, columns, header, labelled)
         broken: dict[str, list[int]] = {}  # problem -> lines
@@ -418,7 +396,7 @@ class Table(SplitFiles):
         raise refuse_longer(file, line, cells, names)
 
     def read_objects(
-        self, rows: Iterable[Row], file: Path, columns: Mapping[str, Column], *, labelled: bool
+        self, rows: Iterable[Row], file: Path, columns: Columns, *, labelled: bool
     ) -> Iterator[Example]:
         """The examples of rows of JSON or Parquet, each when it is read; `file`: their source."""
         self.skipped[str(file)] = 0
@@ -477,7 +455,7 @@ class Table(SplitFiles):
             self.why[str(file)] = list_broken({EMPTY: empty})
 
 
-def _name_fields(columns: Mapping[str, Column]) -> dict[str, Column]:
+def _name_fields(columns: Columns) -> dict[str, Column]:
     """The columns of JSON. Fields have no numbers: where the columns of the task do, the roles are
     their names.
     """
@@ -564,7 +542,7 @@ def _read_shares(cell: Any, place: str) -> dict[str, float]:
 
 
 def _explain_undivided(
-    file: Path, names: Sequence[str] | None, rows: Sequence[Cells], columns: Mapping[str, Column]
+    file: Path, names: Sequence[str] | None, rows: Sequence[Cells], columns: Columns
 ) -> tuple[str, str]:
     """(problem, fix) of a table whose only column is several between signs that divide none; two
     empty texts where no such signs are.
@@ -583,7 +561,7 @@ def _explain_undivided(
     return explain_undivided(file, first, lines, begins=begins)
 
 
-def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str, Column]:
+def _leave_out_shares(file: Path, columns: Columns) -> Mapping[str, Column]:
     """The columns without that of probabilities where the first row of a file has none."""
     column = columns.get(SHARES)
     if column is None:

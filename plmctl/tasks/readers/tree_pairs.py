@@ -11,7 +11,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.tasks.phrase_tree import read_bracketed
 from plmctl.tasks.readers.brackets import BracketFiles
-from plmctl.tasks.readers.pairs import Columns, Pairs
+from plmctl.tasks.readers.column_settings import Columns
+from plmctl.tasks.readers.pairs import Pairs
 from plmctl.tasks.record import Example
 from plmctl.tasks.tree_text import write_tree
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.readers.squad import leave_unanswered
 from plmctl.tasks.record import Example
@@ -90,7 +91,7 @@ class TriviaFiles(SplitFiles):
         super().__init__(splits=splits, folder=folder)
         self.evidence = evidence
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         """The questions of a split; train leaves out questions whose answer is not in the text."""
         file = self.need(path, split)
         examples = self.read_file(file, columns, labelled=not split.startswith("test"))
@@ -102,9 +103,7 @@ class TriviaFiles(SplitFiles):
             raise DataError("no text holds an answer of its question", file=file, fix=LAYOUT)
         return usable
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout."""
         try:
             examples = self._lines(file) if kind_of(file) == ".jsonl" else self._data(file)

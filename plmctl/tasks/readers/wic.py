@@ -13,6 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.knowledge.forms import find_form
 from plmctl.knowledge.wordnet import INSTALL
 from plmctl.storage.reading import parse_json_at
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example
 from plmctl.text.inputs import need_lines
@@ -44,9 +45,7 @@ class WicFiles(SplitFiles):
         super().__init__(splits=splits, folder=folder)
         self.wordnet = wordnet
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         examples = [self._read(text, file, line) for line, text in need_lines(file) if text.strip()]
         if not examples:
             raise DataError("no examples", file=file, fix=_SHOWN)

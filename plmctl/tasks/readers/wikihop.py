@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import fit
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import SplitFiles, read_json
 from plmctl.tasks.record import Example
 
@@ -33,9 +33,7 @@ class CandidateFiles(SplitFiles):
     2018, arXiv:1710.06481).
     """
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout."""
         values = read_json(file)
         try:

@@ -7,10 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.split_files import FileRecord, SplitFiles, read_records, require_labels
 from plmctl.tasks.record import Example
 from plmctl.text.letters import mark_class
@@ -61,9 +62,7 @@ class WscFiles(SplitFiles):
         self.unit = unit
         self.notes: dict[str, str] = {}
 
-    def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]:
+    def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
         records = read_records(file, _Schema, shown=SHOWN)
         made = [_example(record, self.unit) for record in records]
         moved = sum(moved for _, moved in made)

@@ -10,6 +10,7 @@ from typing import Any
 from plmctl.core.errors import AbsentData, DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.tasks.readers import files
+from plmctl.tasks.readers.column_settings import Columns
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
 from plmctl.text.tabular import cells_of
@@ -47,13 +48,13 @@ class XnliFiles(Table):
         super().__init__(splits=splits, folder=folder, header=True, lenient=lenient)
         self.train, self.languages = tuple(train), languages
 
-    def has(self, path: files.Where, split: str, columns: Mapping[str, Any] | None = None) -> bool:
+    def has(self, path: files.Where, split: str, columns: Columns | None = None) -> bool:
         if not _is_folder(path):
             return super().has(path, split)
         names = self.train if split == "train" else ("",)
         return all(self._find(path, split, language) for language in names)
 
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
+    def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         labelled = split.startswith(("train", "dev"))
         if not _is_folder(path):
             examples = self.read_file(self.need(path, split), columns, labelled=labelled)
@@ -68,12 +69,7 @@ class XnliFiles(Table):
         return examples if split == "train" else self._choose(examples)
 
     def read_file(
-        self,
-        file: Path,
-        columns: Mapping[str, Any],
-        *,
-        header: bool | None = None,
-        labelled: bool = True,
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         names = next(iter(cells_of(file)))[1]
         layout = next((each for each in LAYOUTS if set(each.values()) <= set(names)), None)
