@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from plmctl.tasks.extractive import find_anchor, lay_out, sentences_of
 from plmctl.tasks.generation import Generation
 from plmctl.tasks.layouts import sequences
 from plmctl.tasks.readers.documents import divide
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 
 
 @part_of("task")
@@ -48,7 +47,7 @@ class Abstractive(Generation):
     def encode_source(self, text: str, tokenizer: Any) -> tuple[list[int], int]:
         return super().encode_source(divide(text), tokenizer)
 
-    def lay_sources(self, examples: Sequence[Example], tokenizer: Any) -> sequences.Cut:
+    def lay_sources(self, examples: Examples, tokenizer: Any) -> sequences.Cut:
         laid_out = [
             lay_out(
                 tokenizer.encode_batch([self.prefix + first, *others]),

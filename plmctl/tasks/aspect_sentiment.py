@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.parts import part_of
 from plmctl.tasks.classification import Classification, ClassificationSettings
 from plmctl.tasks.layouts.aspects import AspectRows, Way
 from plmctl.tasks.layouts.markers import Style
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +41,7 @@ class AspectSentiment(Classification):
     def lay_out(self, own: AspectSettings) -> AspectRows:
         return AspectRows(read=own.read, marks=own.marks)
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         found = super().predict(logits, rows, examples)
         return [
             {**prediction, "aspect": example.fields["text2"]}

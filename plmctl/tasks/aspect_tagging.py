@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from plmctl.core.parts import part_of
 from plmctl.tasks.answers.tags import TagAnswer
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Predictions
 from plmctl.tasks.scores.metrics import entities
 from plmctl.tasks.scores.tags import TagScores
 from plmctl.tasks.tagging import Tagging, choose
@@ -50,9 +50,7 @@ class TermScores(TagScores):
 
     known = (*OFFICIAL, *TagScores.known)
 
-    def __call__(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         pairs = [(p["gold_terms"], find_terms(p["guess"], p["places"])) for p in predictions]
         official = score_terms(pairs)
         found = super().__call__(predictions, names)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from plmctl.core.named_values import name_rows
 from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.calibration import decide
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.scores.labels import name_sets
 from plmctl.tasks.scores.rouge import words
 from plmctl.tasks.sliding_window import SearchedPassage, cut
@@ -39,7 +39,7 @@ ASKED = 1000  # training questions that choose the threshold of an answer
 LEAD = 3  # sentences of a summary (See et al., 2017, arXiv:1704.04368, sec. 5: lead-3)
 OFTEN = 0.05  # the least share of a written answer that counts as a label
 Row = dict[str, Any]
-Guess = Callable[[Sequence[Example]], list[Row]]  # predictions as the task's own
+Guess = Callable[[Examples], list[Row]]  # predictions as the task's own
 Texts = list[list[str]]  # features of each text
 
 
@@ -74,9 +74,7 @@ class Baselines:
         return f"{metric}: {'; '.join(lines)}{self.remark}{said}" if lines else ""
 
 
-def score_baselines(
-    task: Task, train: Sequence[Example], devs: Mapping[str, Sequence[Example]]
-) -> Baselines:
+def score_baselines(task: Task, train: Examples, devs: Mapping[str, Examples]) -> Baselines:
     """The scores on each split of models that learn from `train` in seconds; empty for tasks that
     state no kind of answer.
     """
@@ -106,7 +104,7 @@ def score_baselines(
     return Baselines(scores, remark, predictions)
 
 
-def take(examples: Sequence[Example]) -> list[Example]:
+def take(examples: Examples) -> list[Example]:
     """As many examples as are read, chosen at random."""
     order = np.random.default_rng(0).permutation(len(examples))[:EXAMPLES].tolist()
     lengths = np.cumsum([sum(map(len, sides_of(examples[index]))) for index in order])
@@ -160,15 +158,13 @@ def _linear(
 
 
 def _fit_each(
-    examples: Sequence[Example],
-    outputs: int,
-    make: Callable[[Callable[[Sequence[Example]], Texts]], Guess],
+    examples: Examples, outputs: int, make: Callable[[Callable[[Examples], Texts]], Guess]
 ) -> dict[str, Guess]:
     """Models of words, and of words and pairs; none of so many outputs that there is room for few
     words.
     """
 
-    def read(most: int) -> Callable[[Sequence[Example]], Texts]:
+    def read(most: int) -> Callable[[Examples], Texts]:
         return lambda asked: [find_features(sides_of(each), most) for each in asked]
 
     if not any(sides_of(example) for example in examples):
@@ -178,23 +174,23 @@ def _fit_each(
     return {name: make(read(most)) for name, most in (("words", 1), ("words and pairs", 2))}
 
 
-def _rows(task: Task, examples: Sequence[Example], guesses: Sequence[Any]) -> list[Row]:
+def _rows(task: Task, examples: Examples, guesses: Sequence[Any]) -> list[Row]:
     return [
         {"id": each.id, "gold": task.gold_of(each), "guess": guess, **name_sets(each)}
         for each, guess in zip(examples, guesses, strict=True)
     ]
 
 
-def _fit_classes(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+def _fit_classes(task: Task, train: Examples) -> dict[str, Guess]:
     names = sorted({str(task.gold_of(each)) for each in train})
     number = {name: index for index, name in enumerate(names)}
     gold = torch.tensor([number[str(task.gold_of(each))] for each in train])
     top = names[int(gold.bincount().argmax())]
 
-    def make(read: Callable[[Sequence[Example]], Texts]) -> Guess:
+    def make(read: Callable[[Examples], Texts]) -> Guess:
         scores = _linear(read(train), len(names), lambda found: F.cross_entropy(found, gold))
 
-        def guess(examples: Sequence[Example]) -> list[Row]:
+        def guess(examples: Examples) -> list[Row]:
             best = scores(read(examples)).argmax(-1).tolist()
             return _rows(task, examples, [names[index] for index in best])
 
@@ -204,15 +200,15 @@ def _fit_classes(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
     return {**constant, **_fit_each(train, len(names), make)}
 
 
-def _fit_numbers(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+def _fit_numbers(task: Task, train: Examples) -> dict[str, Guess]:
     gold = torch.tensor([float(task.gold_of(each)) for each in train], dtype=torch.float64)
     mean, spread = gold.mean(), gold.std(correction=0).clamp(min=1e-12)
 
-    def make(read: Callable[[Sequence[Example]], Texts]) -> Guess:
+    def make(read: Callable[[Examples], Texts]) -> Guess:
         wanted = (gold - mean) / spread
         scores = _linear(read(train), 1, lambda found: F.mse_loss(found[:, 0], wanted))
 
-        def guess(examples: Sequence[Example]) -> list[Row]:
+        def guess(examples: Examples) -> list[Row]:
             found = scores(read(examples))[:, 0] * spread + mean
             return _rows(task, examples, found.tolist())
 
@@ -221,44 +217,44 @@ def _fit_numbers(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
     return _fit_each(train, 1, make)
 
 
-def _fit_types(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+def _fit_types(task: Task, train: Examples) -> dict[str, Guess]:
     """Any number of labels each: a model of every label."""
     names = sorted({name for each in train for name in each.label})
     often = Counter(name for each in train for name in set(each.label))
     top = max(names, key=often.__getitem__)
 
-    def give(examples: Sequence[Example], probabilities: Tensor) -> list[Row]:
+    def give(examples: Examples, probabilities: Tensor) -> list[Row]:
         found = name_rows(names, probabilities.numpy())
         rows = _rows(task, examples, [decide(task, own) for own in found])
         return [{**row, "probabilities": own} for row, own in zip(rows, found, strict=True)]
 
-    def make(read: Callable[[Sequence[Example]], Texts]) -> Guess:
+    def make(read: Callable[[Examples], Texts]) -> Guess:
         gold = torch.tensor([[name in each.label for name in names] for each in train]).double()
         scores = _linear(
             read(train), len(names), lambda s: F.binary_cross_entropy_with_logits(s, gold)
         )
         return lambda examples: give(examples, scores(read(examples)).sigmoid())
 
-    def always(examples: Sequence[Example]) -> list[Row]:
+    def always(examples: Examples) -> list[Row]:
         sure = torch.tensor([name == top for name in names]).double()
         return give(examples, sure.expand(len(examples), -1))
 
     return {CONSTANT: always, **_fit_each(train, len(names), make)}
 
 
-def _fit_choices(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+def _fit_choices(task: Task, train: Examples) -> dict[str, Guess]:
     """`p(choice) = softmax over the choices of x w`, x of the text and the choice."""
     gold = [int(task.gold_of(each)) for each in train]
     top = Counter(gold).most_common(1)[0][0]
 
-    def split(examples: Sequence[Example], most: int) -> Texts:
+    def split(examples: Examples, most: int) -> Texts:
         return [
             find_features([each.fields["text"], choice], most)
             for each in examples
             for choice in each.fields["choices"]
         ]
 
-    def widths(examples: Sequence[Example]) -> list[int]:
+    def widths(examples: Examples) -> list[int]:
         return [len(each.fields["choices"]) for each in examples]
 
     def make(most: int) -> Guess:
@@ -273,7 +269,7 @@ def _fit_choices(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
 
         scores = _linear(split(train, most), 1, loss)
 
-        def guess(examples: Sequence[Example]) -> list[Row]:
+        def guess(examples: Examples) -> list[Row]:
             found = scores(split(examples, most))[:, 0].split(widths(examples))
             return _rows(task, examples, [int(own.argmax()) for own in found])
 
@@ -283,7 +279,7 @@ def _fit_choices(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
     return {**constant, "words": make(1), "words and pairs": make(2)}
 
 
-def _fit_tags(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+def _fit_tags(task: Task, train: Examples) -> dict[str, Guess]:
     """Each word has the tag that it has most often in training, an unknown one the tag of most
     words that occur once.
     """
@@ -299,20 +295,20 @@ def _fit_tags(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
     unknown = (once or total).most_common(1)[0][0]
     best = {word: own.most_common(1)[0][0] for word, own in counts.items()}
 
-    def by_word(examples: Sequence[Example]) -> list[Row]:
+    def by_word(examples: Examples) -> list[Row]:
         return [
             {**row, "guess": [best.get(word, unknown) for word in row["words"]]}
             for row in always(examples)
         ]
 
-    def always(examples: Sequence[Example]) -> list[Row]:
+    def always(examples: Examples) -> list[Row]:
         describe = cast(TagAnswer, task.answer).describe
         return [{**describe(each), "guess": [top] * len(each.label)} for each in examples]
 
     return {CONSTANT: always, "tag of the word": by_word}
 
 
-def _fit_spans(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+def _fit_spans(task: Task, train: Examples) -> dict[str, Guess]:
     """The most frequent answer, the usual position, and the sliding window. The answer of a window
     with few words of the question is empty, by the best threshold on training questions.
     """
@@ -323,14 +319,14 @@ def _fit_spans(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
         text, shared = read(each.fields["context"][:PASSAGE]).answer(each.fields["question"])
         return text, 2.0 - shared
 
-    def slide(examples: Sequence[Example]) -> list[Row]:
+    def slide(examples: Examples) -> list[Row]:
         found = map(search, examples)
         return [
             _answer(task, each, text, odds - best)
             for each, (text, odds) in zip(examples, found, strict=True)
         ]
 
-    def stand(examples: Sequence[Example]) -> list[Row]:
+    def stand(examples: Examples) -> list[Row]:
         return [_answer(task, each, _take_place(each, *usual)) for each in examples]
 
     often = Counter(next(iter(each.fields["answers"]), "") for each in train)
@@ -364,12 +360,12 @@ def _take_place(each: Example, share: float, length: float) -> str:
     return context[units[0].start : units[-1].end] if units else ""
 
 
-def _fit_texts(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+def _fit_texts(task: Task, train: Examples) -> dict[str, Guess]:
     """The first sentences of the source, which is all of a short one, as a correction has it; and a
     frequent target.
     """
 
-    def begin(examples: Sequence[Example]) -> list[Row]:
+    def begin(examples: Examples) -> list[Row]:
         return _write(examples, [_take_lead(each.fields["source"]) for each in examples])
 
     top, count = Counter(each.label[0] for each in train).most_common(1)[0]
@@ -384,7 +380,7 @@ def _take_lead(source: str) -> str:
     return "\n".join(found[:LEAD]) if len(found) > LEAD else source
 
 
-def _write(examples: Sequence[Example], texts: Sequence[str]) -> list[Row]:
+def _write(examples: Examples, texts: Sequence[str]) -> list[Row]:
     return [
         {"id": e.id, "source": e.fields["source"], "golds": [*e.label], "guess": text}
         for e, text in zip(examples, texts, strict=True)
@@ -392,7 +388,7 @@ def _write(examples: Sequence[Example], texts: Sequence[str]) -> list[Row]:
 
 
 # by what a task says of its answers
-KINDS: dict[str, Callable[[Task, Sequence[Example]], dict[str, Guess]]] = {
+KINDS: dict[str, Callable[[Task, Examples], dict[str, Guess]]] = {
     "class": _fit_classes,
     "number": _fit_numbers,
     "types": _fit_types,

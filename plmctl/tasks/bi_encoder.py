@@ -26,7 +26,7 @@ from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.apart import PLACE, POOLINGS, check_pooling, encode_apart
 from plmctl.tasks.nested import Nested
 from plmctl.tasks.ranking import RankingSettings, RankingTask
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Examples
 from plmctl.tasks.search import Index, Ranked, search_vectors
 
 QUESTION, POSITIVE, NEGATIVE = 0, 1, 2  # values.kind
@@ -90,7 +90,7 @@ class VectorRanking(RankingTask):
     def check_model(self, model: Model, vocab_size: int = 0) -> None:
         self.nested.check(model)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         documents = [self.documents_of(example) for example in examples]
         texts = [
             [str(e.fields["query"]), *own.values()]
@@ -144,9 +144,7 @@ class VectorRanking(RankingTask):
             self.as_queries(q), self.as_documents(d), names, top=top, index=self.index
         )
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         firsts, vectors = encode.firsts(rows), logits[SENTENCE]
         places = {
             name: first + 1 + number

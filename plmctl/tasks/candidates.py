@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.metrics import by_name, check_metrics
 from plmctl.tasks.task import Task, TaskSettings
@@ -102,7 +102,7 @@ class Candidates(Task):
             raise DataError(problem, file=example.place, fix="leave this question out")
         return candidates.index(example.label)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         vocab = tokenizer.vocab
         before, between = _specials(vocab)
         laid_out: list[encode.Row] = []
@@ -160,9 +160,7 @@ class Candidates(Task):
         count = self.counts(batch)["choice"]
         return Output({"choice": Term(total)}, {"acc/choice": (right, count)})
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         predictions = []
         for example, scores in zip(
             examples, encode.take_firsts(rows, logits["choice"]), strict=True
@@ -179,7 +177,7 @@ class Candidates(Task):
             )
         return predictions
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
         known = metrics.by_name(None)
         return {name: known[name](gold, guess) for name in self.metrics}

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.noise.base import Noise
 from plmctl.tasks.readers.label_codes import rename
-from plmctl.tasks.record import Example, as_number
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions, as_number
 from plmctl.tasks.task import Task
 from plmctl.text.vocab import Vocab
-
-Predictions = Sequence[Mapping[str, Any]]
 
 
 @runtime_checkable
@@ -31,9 +27,7 @@ class Noised(Protocol):
 class Explained(Protocol):
     """A task with more for an ensemble than its predictions have."""
 
-    def explain(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def explain(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         """The predictions with all that an ensemble averages."""
         ...
 
@@ -78,7 +72,7 @@ def noise_of(task: Task, vocab: Vocab) -> Noise | None:
 
 
 def predict_fully(
-    task: Task, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    task: Task, logits: Arrays, rows: Rows, examples: Examples
 ) -> list[dict[str, Any]]:
     """The predictions of a task with all that an ensemble averages, which may be more than files
     have.

@@ -18,7 +18,7 @@ from plmctl.tasks.cleaned import can_clean
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.label_text import describe_names
 from plmctl.tasks.readers.merged_labels import propose_table
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.scores.bundles import KNOWN
 from plmctl.tasks.splits import Splits, count_common_bundles, describe_bundles
 from plmctl.tasks.task import Task
@@ -111,10 +111,10 @@ def _propose_cleaning(
         )
 
 
-def _judge_bundles(divided: Splits, splits: Mapping[str, Sequence[Example]]) -> Iterator[Finding]:
+def _judge_bundles(divided: Splits, splits: Mapping[str, Examples]) -> Iterator[Finding]:
     """A finding on the bundles of train and of each other split, also of one that is held out."""
     parts, who = {name: own for name, own in splits.items() if name != "train"}, ""
-    train: Sequence[Example] = splits["train"]
+    train: Examples = splits["train"]
     if divided.divided:
         train, who = divided.read("train"), "plmctl finetune has "
         parts |= {name: divided.read(name) for name in divided.divided if divided.has(name)}

@@ -23,7 +23,7 @@ from plmctl.tasks.inference import count_labels
 from plmctl.tasks.predictions import has_names, spell_json
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.label_text import spell_label
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.scores.bundles import count_bundles, spell_bundles
 from plmctl.tasks.splits import Splits
 from plmctl.tasks.task import Task
@@ -71,7 +71,7 @@ class CleanTable:
     """
 
     file: Path
-    kept: Sequence[Example]
+    kept: Examples
     dropped: Mapping[str, Sequence[tuple[int, str]]]
     why: str
     trimmed: Sequence[tuple[int, str]]
@@ -79,7 +79,7 @@ class CleanTable:
     rows: Mapping[str, str]
     left_out: Sequence[str] = ()
 
-    def spell(self, examples: Sequence[Example]) -> str:
+    def spell(self, examples: Examples) -> str:
         """The table with these rows alone."""
         return self.start + "".join(self.rows[each.place] for each in examples)
 
@@ -113,9 +113,9 @@ class KeptPart:
 
     file: Path
     text: str
-    examples: Sequence[Example]
+    examples: Examples
 
-    def extend(self, table: CleanTable, examples: Sequence[Example]) -> str:
+    def extend(self, table: CleanTable, examples: Examples) -> str:
         """Its text with rows of another table behind it, whose lines end as its own."""
         end = "\r\n" if self.text.endswith("\r\n") else "\n"
         rows = (table.rows[each.place].rstrip("\r\n") + end for each in examples)
@@ -195,16 +195,14 @@ def arrange_columns(table: CleanTable, part: KeptPart) -> CleanTable:
     return replace(table, rows=rows, left_out=left_out)
 
 
-def describe_new_labels(old: Sequence[Example], new: Sequence[Example]) -> list[str]:
+def describe_new_labels(old: Examples, new: Examples) -> list[str]:
     """A line on the labels of new examples that no old one has, if there are any."""
     known, counts = count_labels(old), count_labels(new)
     names = [f"{name!r} ({counted(n, 'row')})" for name, n in counts.items() if name not in known]
     return [f"new labels: {list_some(names, NAMED)}"] if names else []
 
 
-def clean_table(
-    task: Task, *, keep_disputed: bool = False, known: Sequence[Example] = ()
-) -> CleanTable:
+def clean_table(task: Task, *, keep_disputed: bool = False, known: Examples = ()) -> CleanTable:
     """Read the table of a task, and find the rows that stay.
 
     Args:
@@ -240,7 +238,7 @@ def can_clean(task: Task) -> bool:
 
 
 def choose_rows(
-    examples: Sequence[Example], *, keep_disputed: bool = False, known: Sequence[Example] = ()
+    examples: Examples, *, keep_disputed: bool = False, known: Examples = ()
 ) -> tuple[list[Example], dict[str, list[tuple[int, str]]]]:
     """(the examples that stay, {reason: (line, words) of each other one}). A text among `known`
     has its label there.
@@ -270,7 +268,7 @@ def choose_rows(
     return kept, {reason: rows for reason, rows in dropped.items() if rows}
 
 
-def divide_table(splits: Splits, examples: Sequence[Example]) -> dict[str, list[Example]]:
+def divide_table(splits: Splits, examples: Examples) -> dict[str, list[Example]]:
     """The examples of train, dev and test, as a fine-tuning would hold them out; {} where no
     setting wants parts.
 
@@ -287,7 +285,7 @@ def divide_table(splits: Splits, examples: Sequence[Example]) -> dict[str, list[
     return {name: parts[name] for name in splits.divided}
 
 
-def describe_part(name: str, examples: Sequence[Example]) -> str:
+def describe_part(name: str, examples: Examples) -> str:
     """The rows of a part with their labels and bundles."""
     labels = Counter(_spell(each.label) for each in examples)
     shown = ", ".join(f"{label} {n:,}" for label, n in labels.most_common(8))
@@ -296,7 +294,7 @@ def describe_part(name: str, examples: Sequence[Example]) -> str:
     return f"  {name}: {counted(len(examples), 'row')}{of} ({shown}{more})"
 
 
-def describe_shares(splits: Splits, parts: Mapping[str, Sequence[Example]]) -> dict[str, str]:
+def describe_shares(splits: Splits, parts: Mapping[str, Examples]) -> dict[str, str]:
     """{part: words on its share, where the setting has another one}; dev counts without test."""
     whole, notes = sum(map(len, parts.values())), dict[str, str]()
     why = ": bundles stay together" if splits.names_bundles else ""
@@ -327,7 +325,7 @@ def _find_table(task: Task) -> Path:
 
 
 def _divide(
-    file: Path, examples: Sequence[Example], reader: Any, label: Any
+    file: Path, examples: Examples, reader: Any, label: Any
 ) -> tuple[str, dict[str, str], list[tuple[int, str]]]:
     """(the text before the first row, {file:line: the row}, `trimmed`), with labels as `merged_by`
     has them, without spaces around; DataError for an open quote, which may hide rows.

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +25,7 @@ from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.demonstrations import Demonstrations
 from plmctl.tasks.layouts.encode import Row
 from plmctl.tasks.layouts.templates import GAP, Piece, fill_template, split_template
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples
 from plmctl.tasks.task import need
 
 HEAD = "mlm"
@@ -135,7 +134,7 @@ class Cloze(Classification):
             allowed = "a model that fills masks; this one predicts the next token"
             raise ConfigError("task", self.name, allowed, fix="task=classification")
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         self._check_words()
         self._ids = [
             [self._find_id(word, tokenizer) for word in self.label_words[label]]
@@ -167,9 +166,7 @@ class Cloze(Classification):
             self._pool = Demonstrations(pool, self.names, similar=share, seed=seed)
         return self._pool.draw(example, self.shown)
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         own, first = logits["class"], encode.firsts(rows)  # [n, K], as many rows for each example
         mean = own.reshape(len(first), -1, own.shape[-1]).mean(1)
         means = own.copy()
@@ -185,7 +182,7 @@ class Cloze(Classification):
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         return self.loss(self.logits(model, batch), batch)
 
-    def _lay_out(self, example: Example, tokenizer: Any, shown: Sequence[Example]) -> Row:
+    def _lay_out(self, example: Example, tokenizer: Any, shown: Examples) -> Row:
         """The row of an example and of the demonstrations behind it; its gap is its anchor."""
         vocab = tokenizer.vocab
         own = fill_template(self.parts, example, tokenizer, vocab.mask)

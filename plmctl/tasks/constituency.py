@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.phrase_tree import TaggedWord, build_tree, read_bracketed, words_of
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples, Predictions
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.scores.brackets import NAMES, score_trees
 from plmctl.tasks.tagging import Tagging, TaggingSettings, choose
@@ -73,9 +73,7 @@ class TreeAnswer(TagAnswer):
     def seen(self, example: Example) -> Sequence[str]:
         return ()  # labels of dev may be new: there are many, and most are rare
 
-    def fit(
-        self, examples: Sequence[Example], names: list[str] | None, *, stated: bool
-    ) -> list[str]:
+    def fit(self, examples: Examples, names: list[str] | None, *, stated: bool) -> list[str]:
         if names is None:
             return super().fit(examples, names, stated=stated)
         known = {*names}
@@ -97,7 +95,7 @@ class TreeAnswer(TagAnswer):
         return [numbers.get(name, IGNORE) for name in example.label]
 
     def predict(
-        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+        self, logits: np.ndarray, rows: Rows, examples: Examples, names: list[str] | None
     ) -> list[dict[str, Any]]:
         predictions = super().predict(logits, rows, examples, names)
         for prediction, example in zip(predictions, examples, strict=True):
@@ -119,9 +117,7 @@ class TreeScores(Scores):
 
     known = NAMES
 
-    def __call__(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         gold, guess = (
             [read_bracketed(each[side]) for each in predictions] for side in ("gold", "guess")
         )

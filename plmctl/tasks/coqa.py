@@ -26,7 +26,7 @@ from plmctl.tasks.layouts.encode import Row
 from plmctl.tasks.layouts.turns import TYPED, encode_turns, parse_turns
 from plmctl.tasks.readers.coqa import KINDS
 from plmctl.tasks.readers.squad import MISPLACED
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import coqa as coqa_score
 from plmctl.tasks.scores.labels import name_sets
 from plmctl.tasks.squad import ConversationSettings, Passage, Squad
@@ -118,7 +118,7 @@ class Coqa(Squad):
         said = KINDS.index(kind) if kind in ("yes", "no") and why else 0
         return (row.anchor, row.anchor, KINDS.index(kind) if kind == "unknown" else said, *here)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         rows = super().encode(examples, tokenizer)
         found = rows.labels["span"]  # [n, 5]
         labels = {"span": found[:, :2], "kind": found[:, 2], "rationale": found[:, 3:]}
@@ -151,15 +151,11 @@ class Coqa(Squad):
             terms["rationale"] = Term(_tag(logits["rationale"], batch), self.rationale)
         return Output(terms, {"acc/span": (right.sum(), self.counts(batch)["span"])})
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         found = self.explain(logits, rows, examples)
         return [{k: v for k, v in own.items() if k != "n_best"} for own in found]
 
-    def explain(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def explain(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         """The predictions, with the kinds among the n best texts."""
         found = super().predict(logits, rows, examples)
         kinds = np.full((len(examples), len(KINDS) - 1), -np.inf)
@@ -187,15 +183,15 @@ class Coqa(Squad):
             **name_sets(example),
         }
 
-    def settle(self, joined: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def settle(self, joined: dict[str, Any], rows: Predictions) -> dict[str, Any]:
         return {**joined, "kind": joined["guess"] if joined["guess"] in KINDS[1:] else "span"}
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         scores = coqa_score.score(predictions)
         domains = coqa_score.score_domains(predictions, self.metrics[0])
         return {name: scores[name] for name in self.metrics} | domains
 
-    def submit(self, predictions: Sequence[Mapping[str, Any]]) -> str:
+    def submit(self, predictions: Predictions) -> str:
         rows = [
             {"id": p["dialogue"], "turn_id": p["turn"], "answer": p["guess"]} for p in predictions
         ]

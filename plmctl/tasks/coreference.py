@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import coreference as coreference_rows
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.coreference import SegmentRun, encode_documents
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import coreference as coreference_score
 from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.task import Task, TaskSettings
@@ -132,7 +132,7 @@ class Coreference(Task):
     def noise(self, vocab: Vocab) -> Noise | None:
         return None if self.max_rows is None else SegmentRun(most=self.max_rows)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         rows, lost = encode_documents(
             examples,
             tokenizer,
@@ -205,9 +205,7 @@ class Coreference(Task):
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         return Output({self.facts.head: Term(logits["costs"].sum())}, {})
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         found: list[list[Any]] = [[] for _ in examples]
         for row, first, more in np.argwhere(logits["links"] > 0).tolist():
             start, length = divmod(int(logits["links"][row, first, more]) - 1, self.max_words)
@@ -232,7 +230,7 @@ class Coreference(Task):
             ],
         }
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         gold, guess = (
             [[[tuple(mention) for mention in own] for own in each[side]] for each in predictions]
             for side in ("gold", "guess")

@@ -23,7 +23,7 @@ from plmctl.objectives.base import Output, Term
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.texts import encode_texts
 from plmctl.tasks.ranking import BM25, RankingSettings, RankingTask
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples
 from plmctl.tasks.scores.ranking import order_ties, take_best
 from plmctl.tasks.search import Ranked
 from plmctl.tasks.transform import pool_rows
@@ -73,7 +73,7 @@ class CrossEncoder(RankingTask):
         self.first: str = own.first
         self.candidates = own.candidates
 
-    def describe_known(self, examples: Sequence[Example]) -> list[str]:
+    def describe_known(self, examples: Examples) -> list[str]:
         """Nothing; DataError where no text is wrong, from which a model learns to say yes."""
         if any(self.documents_of(e).keys() - e.fields["positives"].keys() for e in examples):
             return []
@@ -96,7 +96,7 @@ class CrossEncoder(RankingTask):
             symmetric=False,
         )
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         documents = [self.documents_of(example) for example in examples]
         pairs = [
             (str(e.fields["query"]), text)
@@ -134,9 +134,7 @@ class CrossEncoder(RankingTask):
         best = take_best(scores, order_ties(names), self.depth)
         return Ranked(best, scores[best])
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         """Each question ranks its own texts."""
         predictions = []
         for number, example in enumerate(examples):

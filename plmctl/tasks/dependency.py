@@ -25,7 +25,7 @@ from plmctl.tasks.answers.spanning_tree import find_tree, pick_heads
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.words import Pieces, word_pieces
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples
 from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.task import Task, TaskSettings
 
@@ -95,7 +95,7 @@ class Dependency(Task):
             self.label_names = sorted({name for name, _ in found})
         label_ids(found, self.label_names, learned=not self.states_labels)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         room = self.max_length - encode.specials(tokenizer.vocab, pair=False)
         laid_out, places = [], []
         for example in examples:
@@ -180,9 +180,7 @@ class Dependency(Task):
             {"tree": Term(total)}, {"acc/tree": (right.sum(), self.counts(batch)["tree"])}
         )
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         heads, kinds = logits["heads"].astype(np.int64), logits["guesses"].astype(np.int64)
         predictions = []
         for number, example in enumerate(examples):

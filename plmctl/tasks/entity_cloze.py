@@ -19,7 +19,7 @@ from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.choice import ChoiceAnswer, add_exponentials, find_largest
 from plmctl.tasks.choices import Choice, ChoiceSettings
 from plmctl.tasks.layouts import encode
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples, Predictions
 from plmctl.tasks.scores import squad as squad_score
 from plmctl.tasks.scores.base import MEAN, Scores
 
@@ -57,7 +57,7 @@ class EntityAnswer(ChoiceAnswer):
         return Output({"choice": Term(total.sum())}, {"acc/choice": ((most == best).sum(), count)})
 
     def predict(
-        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+        self, logits: np.ndarray, rows: Rows, examples: Examples, names: list[str] | None
     ) -> list[dict[str, Any]]:
         found = []
         scores = np.split(logits.astype(np.float64), encode.firsts(rows)[1:])
@@ -80,9 +80,7 @@ class EntityScores(Scores):
 
     known = (*SCORES, MEAN)
 
-    def __call__(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         values = {
             name: statistics.fmean(
                 max(score(gold, p["guess"]) for gold in p["golds"]) for p in predictions
@@ -115,7 +113,7 @@ class EntityCloze(Choice):
     def judge(self, own: ChoiceSettings) -> tuple[ChoiceAnswer, Scores]:
         return EntityAnswer(), EntityScores()
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         rows = super().encode(examples, tokenizer)
         if any(example.label is None for example in examples):
             return rows

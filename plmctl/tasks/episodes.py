@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.intervals import wilson
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.base import RowLayout
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.task import Task, TaskSettings, need
 
@@ -79,7 +79,7 @@ class Episodes:
                 raise ConfigError(f"task.{name}", getattr(own, name), f"at least {least}")
         self.own, self.noun = own, noun
 
-    def draw(self, sentences: Sequence[Example], split: str) -> list[Example]:
+    def draw(self, sentences: Examples, split: str) -> list[Example]:
         """Episodes of classes and examples that are drawn without repetition in each."""
         own = self.own
         by_class: dict[str, list[Example]] = defaultdict(list)
@@ -111,7 +111,7 @@ class Episodes:
             episodes.append(Example(str(number), {"sentences": fields}, names, sentences[0].place))
         return episodes
 
-    def lay_out(self, examples: Sequence[Example]) -> tuple[list[Mapping[str, Any]], np.ndarray]:
+    def lay_out(self, examples: Examples) -> tuple[list[Mapping[str, Any]], np.ndarray]:
         """The fields of all sentences, each once, and for each row of the episodes the number of
         its sentence; DataError for examples that are no episodes.
         """
@@ -167,9 +167,7 @@ class Episodes:
         total, right = cross_entropy(logits, batch.require("labels.vector"))
         return Output({"vector": Term(total)}, {"acc/vector": (right, count)})
 
-    def predict(
-        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: np.ndarray, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         """For each episode the classes of its queries, and the predicted ones."""
         queries = self.own.ways * self.own.queries
         asked = logits[rows.values["shot"] < 0].argmax(-1).reshape(-1, queries)
@@ -183,7 +181,7 @@ class Episodes:
             for e, own in zip(examples, asked.tolist(), strict=True)
         ]
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         """The mean accuracy of an episode, and half the width of its 95% interval; where all
         episodes agree, of Wilson's interval over all their queries.
         """
@@ -218,7 +216,7 @@ class EpisodicTask(Task):
         self.facts = replace(self.facts, outputs=own.ways)
         super().__init__(own, metrics=check_metrics(own.metrics, METRICS), layout=layout)
 
-    def describe_known(self, examples: Sequence[Example]) -> list[str]:
+    def describe_known(self, examples: Examples) -> list[str]:
         sentences = [Example("", own) for each in examples for own in each.fields["sentences"]]
         return super().describe_known(sentences)
 
@@ -232,7 +230,7 @@ class EpisodicTask(Task):
         """The episodes of a split."""
         return self.episodes.draw(super().read(split), split)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         sentences, index = self.episodes.lay_out(examples)
         each = [Example("", fields) for fields in sentences]
         return self.episodes.encode(need(self.layout).encode(each, tokenizer, self.rows), index)
@@ -240,12 +238,10 @@ class EpisodicTask(Task):
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         return self.episodes.loss(logits["vector"], batch, self.counts(batch)["vector"])
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         return self.episodes.predict(logits["vector"], rows, examples)
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         return self.episodes.score(predictions)
 
 

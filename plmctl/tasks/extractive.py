@@ -23,7 +23,7 @@ from plmctl.tasks.answers.oracle import choose_sentences, find_oracle
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.readers.documents import DocumentFiles, divide
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import rouge
 from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.task import Task, TaskSettings
@@ -98,7 +98,7 @@ class Extractive(Task):
                 what = "document or summary is empty"
                 raise DataError(what, file=example.place, fix="leave this document out")
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         laid_out, starts = [], []
         for example in examples:
             pieces = tokenizer.encode_batch(sentences_of(example))
@@ -143,9 +143,7 @@ class Extractive(Task):
         )
         return Output({"extract": Term(((each * known).sum(1) / known.sum(1).clamp(min=1)).sum())})
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         predictions = []
         for example, scores, starts in zip(
             examples, logits["extract"], rows.values["starts"], strict=True
@@ -167,7 +165,7 @@ class Extractive(Task):
             predictions.append(row)
         return predictions
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         golds = [p["golds"] for p in predictions]
         scores = {
             name: rouge.mean(name, golds, [p["guess"] for p in predictions])

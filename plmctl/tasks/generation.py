@@ -31,7 +31,7 @@ from plmctl.tasks.facts import ModelNeeds, RowLengths, TaskFacts
 from plmctl.tasks.layouts import sequences
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.pairs import Pairs
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import novelty, written
 from plmctl.tasks.scores.novelty import TrainedTexts
 from plmctl.tasks.task import Task, TaskSettings
@@ -193,7 +193,7 @@ class Generation(Task):
                     "source or target is empty", file=example.place, fix="leave this pair out"
                 )
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         self._tokenizer = tokenizer
         labelled = all(example.label is not None for example in examples)
         if labelled and self._asks_new:
@@ -222,7 +222,7 @@ class Generation(Task):
         )
         return rows.with_seq("source", self.add_tracks(rows.seqs["source"]))
 
-    def lay_sources(self, examples: Sequence[Example], tokenizer: Any) -> sequences.Cut:
+    def lay_sources(self, examples: Examples, tokenizer: Any) -> sequences.Cut:
         """The rows for an encoder, and the number of tokens that are cut off."""
         sources = self._encode_sources(examples, tokenizer)
         vocab, length = tokenizer.vocab, self.max_length
@@ -251,7 +251,7 @@ class Generation(Task):
             language = find_language(self.frame_target(vocab))
         return choose_opening(model.backbone, language, vocab, path="task.target_language")
 
-    def _encode_sources(self, examples: Sequence[Example], tokenizer: Any) -> list[list[int]]:
+    def _encode_sources(self, examples: Examples, tokenizer: Any) -> list[list[int]]:
         texts = [self.prefix + str(example.fields["source"]) for example in examples]
         encoded: list[list[int]] = tokenizer.encode_batch(texts)
         return encoded
@@ -360,9 +360,7 @@ class Generation(Task):
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         return Output({self.facts.head: Term(logits["nll"].sum())})
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         texts = [
             self._tokenizer.decode(ids[ids != _NONE].astype(np.int64)).strip()
             for ids in logits["written"]
@@ -410,7 +408,7 @@ class Generation(Task):
         )
         return TrainedTexts(zip([source for source, _ in pairs], written_again, strict=True))
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         scores, self.signatures = written.score(
             predictions, self.metrics, tokenize=self.tokenize, lowercase=self.lowercase
         )

@@ -37,7 +37,7 @@ from plmctl.tasks.layouts.hotpot import (
     string_of,
 )
 from plmctl.tasks.layouts.places import SPAN
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import hotpot as hotpot_score
 from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.scores.squad import normalise_english
@@ -180,7 +180,7 @@ class Hotpot(Task):
             if example.label is None:
                 raise DataError("no answer", file=example.place, fix="leave this question out")
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         self._tokenizer = tokenizer
         laid_out = [
             lay_out(
@@ -206,9 +206,7 @@ class Hotpot(Task):
             return rows
         return encode.add_labels(rows, self._label(examples, laid_out))
 
-    def _label(
-        self, examples: Sequence[Example], laid_out: Sequence[QuestionRow]
-    ) -> dict[str, np.ndarray]:
+    def _label(self, examples: Examples, laid_out: Sequence[QuestionRow]) -> dict[str, np.ndarray]:
         types, spans, of_sentences, of_paragraphs = [], [], [], []
         for example, row in zip(examples, laid_out, strict=True):
             titles, supporting = {title for title, _ in example.label}, set(example.label)
@@ -282,9 +280,7 @@ class Hotpot(Task):
         terms = {name: Term(total, self.weights[name]) for name, total in totals.items()}
         return Output(terms, logs)
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         table = rows.spans["text"]
         starts = np.searchsorted(table[:, 0], np.arange(len(examples) + 1))
         return [
@@ -297,7 +293,7 @@ class Hotpot(Task):
         ]
 
     def _answer(
-        self, example: Example, texts: Sequence[PlacedText], logits: Mapping[str, np.ndarray]
+        self, example: Example, texts: Sequence[PlacedText], logits: Arrays
     ) -> dict[str, Any]:
         context = example.fields["context"]
         titles = [text.paragraph for text in texts if text.sentence == TITLE]
@@ -318,9 +314,7 @@ class Hotpot(Task):
             "paragraphs": [paragraphs.get(number) for number in range(len(context))],
         }
 
-    def _read(
-        self, example: Example, texts: Sequence[PlacedText], logits: Mapping[str, np.ndarray]
-    ) -> str:
+    def _read(self, example: Example, texts: Sequence[PlacedText], logits: Arrays) -> str:
         """The span with the largest sum of start and end."""
         start, end = (logits[name].astype(np.float64) for name in ("start", "end"))
         best = find_best(start, end, texts, self.max_answer)
@@ -331,11 +325,11 @@ class Hotpot(Task):
         _, offsets = self._tokenizer.encode_offsets(string)
         return string[offsets[first][0] : offsets[last][1]].strip()
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         scores = hotpot_score.score(predictions)
         return {name: scores[name] for name in self.metrics}
 
-    def submit(self, predictions: Sequence[Mapping[str, Any]]) -> str:
+    def submit(self, predictions: Predictions) -> str:
         return hotpot_score.write(predictions)
 
 

@@ -24,7 +24,7 @@ from plmctl.runtime.eager import EagerRuntime
 from plmctl.tasks import batches
 from plmctl.tasks.readers.broken_rows import SHOWN
 from plmctl.tasks.readers.tables import TEXTS
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.splits import count_common_bundles
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import hash_texts
@@ -237,7 +237,7 @@ def _is_cut(rows: Rows) -> np.ndarray:
     return np.asarray(lost > 0)
 
 
-def describe_overlap(train: Sequence[Example], other: Sequence[Example]) -> str:
+def describe_overlap(train: Examples, other: Examples) -> str:
     """A sentence on the examples of `other` whose text is in `train`, and on those with another
     label there; "" without any.
     """
@@ -299,7 +299,7 @@ def find_unread(split: Split, vocab: Vocab) -> dict[int, float]:
     return _list_unread(split.examples, split.rows, _count_unknown(split.rows, vocab))
 
 
-def _list_unread(examples: Sequence[Example], rows: Rows, unknown: np.ndarray) -> dict[int, float]:
+def _list_unread(examples: Examples, rows: Rows, unknown: np.ndarray) -> dict[int, float]:
     """`find_unread` by the counts of `_count_unknown`."""
     counts = np.zeros((len(examples), 2), np.int64)
     np.add.at(counts, rows.values["example"], unknown)
@@ -336,7 +336,7 @@ class ReadPieces:
         self.examples = self.empty = self.unknown = self.ordinary = self.unread = 0
         self.first_empty = self.first = ""
 
-    def add(self, examples: Sequence[Example], rows: Rows, vocab: Vocab) -> None:
+    def add(self, examples: Examples, rows: Rows, vocab: Vocab) -> None:
         """A piece more."""
         empty = [example.place for example in examples if has_empty_text(example)]
         self.first = self.first or examples[0].place
@@ -384,7 +384,7 @@ def _refuse_texts(share: float, rows: int, first: str, name: str, fix: str) -> N
     refuse_unknown(share, file=file or name, where=where, fix=fix)
 
 
-def _count_known(train: Sequence[Example], other: Sequence[Example]) -> int:
+def _count_known(train: Examples, other: Examples) -> int:
     contents = set(map(_content, train))
     return sum(_content(example) in contents for example in other)
 
@@ -439,7 +439,7 @@ def describe_skipped(reader: Any) -> str:
     )
 
 
-def describe_empty(examples: Sequence[Example]) -> str:
+def describe_empty(examples: Examples) -> str:
     """A sentence on examples with an empty text, or ""."""
     empty = [example for example in examples if has_empty_text(example)]
     return spell_empty(len(empty), len(examples), empty[0].place) if empty else ""
@@ -470,7 +470,7 @@ def count_labels(examples: Iterable[Example]) -> Counter[str]:
     return counts
 
 
-def describe_single(examples: Sequence[Example]) -> str:
+def describe_single(examples: Examples) -> str:
     """A sentence on the classes with one example, or "". It is also "" if no class has more, as
     with numbers and texts.
     """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from plmctl.core.terminal import counted
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores.below import ONE_ANSWER, describe_one_answer
 from plmctl.tasks.scores.bundles import (
     DRAWN,
@@ -29,7 +29,7 @@ LEAST = 2  # predictions; one says nothing about others
 Intervals = dict[str, tuple[float, float]]
 
 
-def find_intervals(task: Task, rows: Sequence[Mapping[str, Any]], *, seed: int = 0) -> Intervals:
+def find_intervals(task: Task, rows: Predictions, *, seed: int = 0) -> Intervals:
     """{metric: 95% interval} of the metrics of a task that are means over examples or classes, or
     functions of sums over them; metrics that have to be computed anew of every draw have none.
     """
@@ -42,7 +42,7 @@ def find_intervals(task: Task, rows: Sequence[Mapping[str, Any]], *, seed: int =
     return found
 
 
-def describe_scores(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def describe_scores(task: Task, rows: Predictions) -> dict[str, str]:
     """Remarks on the scores of predictions: the bundles of their intervals, the rare classes in a
     mean over classes, and one answer to all.
     """
@@ -52,7 +52,7 @@ def describe_scores(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
     return {name: text for name, text in found.items() if text}
 
 
-def describe_bundled(rows: Sequence[Mapping[str, Any]]) -> str:
+def describe_bundled(rows: Predictions) -> str:
     """The way in which intervals of scores are found where examples are in bundles; "" for rows
     without bundles.
     """
@@ -63,9 +63,7 @@ def describe_bundled(rows: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(filter(None, (how, remark_alone(rows), remark_few(bundles))))
 
 
-def bootstrap(
-    rows: Sequence[Mapping[str, Any]], score: Score, names: Sequence[str], *, seed: int = 0
-) -> Intervals:
+def bootstrap(rows: Predictions, score: Score, names: Sequence[str], *, seed: int = 0) -> Intervals:
     """The percentiles that hold the middle 95% of the scores of 1,000 draws of as many rows, with
     replacement (Efron and Tibshirani, 1993, ch. 13; Lin, 2004, sec. 6). A share of rows has the
     interval by `wilson`; a mean over classes has draws that `move_back` moves. A metric has

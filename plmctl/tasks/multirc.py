@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from plmctl.core.parts import part_of
 from plmctl.tasks.classification import Classification, ClassificationSettings
 from plmctl.tasks.layouts.texts import parse_texts
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Predictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Multirc(Classification):
         """Questions about one passage stay on one side."""
         return str(example.fields["text"])
 
-    def submit(self, predictions: Sequence[Mapping[str, Any]]) -> str:
+    def submit(self, predictions: Predictions) -> str:
         """Lines of passages with their questions, and these with their answers."""
         passages: dict[int, dict[int, list[dict[str, int]]]] = {}
         for prediction in predictions:

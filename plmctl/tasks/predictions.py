@@ -22,7 +22,7 @@ from plmctl.storage.formulas import guard
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import inside
 from plmctl.storage.reading import parse_json
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples, Predictions
 from plmctl.text.inputs import need_lines
 from plmctl.text.tabular import PARQUET, TableSpelling, cells_of, kind_of, objects_of, spell_row
 
@@ -35,9 +35,7 @@ _BETWEEN = re.compile(r"\r\n|[\t\r\n]")  # cells and rows of .tsv
 Row = dict[str, Any]
 
 
-def beside(
-    source: str | None, examples: Sequence[Example], predictions: Sequence[Mapping[str, Any]]
-) -> list[Row]:
+def beside(source: str | None, examples: Examples, predictions: Predictions) -> list[Row]:
     """Each prediction behind the columns that the file `source` has of its example, or behind its
     texts; unknown values are left out.
     """
@@ -45,7 +43,7 @@ def beside(
 
 
 def join_columns(
-    source: str | None, examples: Sequence[Example], predictions: Sequence[Mapping[str, Any]]
+    source: str | None, examples: Examples, predictions: Predictions
 ) -> tuple[Sequence[Row], dict[str, str]]:
     """(the rows of `beside`, each made when it is read, {column of the predictions: its name in
     them}): one name for the whole table, so that the user's columns stand as they are, and those
@@ -81,7 +79,7 @@ class OwnColumns:
     """
 
     def __init__(
-        self, source: str, first: Sequence[Example], streamed: dict[str, Row] | None = None
+        self, source: str, first: Examples, streamed: dict[str, Row] | None = None
     ) -> None:
         self.streamed = {} if streamed is None else streamed
         self.rows: Iterator[tuple[str, Row]] = iter([])
@@ -91,7 +89,7 @@ class OwnColumns:
             named = kind_of(file) not in TABLES or has_names(file, first)
             self.rows = _stream_columns(file, named, lambda place: place in self.places)
 
-    def take(self, piece: Sequence[Example]) -> Iterator[Row]:
+    def take(self, piece: Examples) -> Iterator[Row]:
         """Yield those of each example."""
         self.places = {example.place for example in piece}
         for example in piece:
@@ -131,7 +129,7 @@ def describe_renamed(names: Mapping[str, str]) -> str:
     return "; ".join(renamed)
 
 
-def describe_doubled(source: str | None, examples: Sequence[Example]) -> str:
+def describe_doubled(source: str | None, examples: Examples) -> str:
     """The columns of the table `source` that have a number behind their names in the output, since
     another one has the name; else "".
     """
@@ -232,7 +230,7 @@ def _tell_apart(names: Sequence[str]) -> list[str]:
     return different
 
 
-def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
+def _rows(file: Path, examples: Examples) -> dict[str, Row]:
     """{file:line: the columns of the user} of a table; nothing for lines of text, and for a JSON
     file that is one value.
     """
@@ -243,7 +241,7 @@ def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
     return read_columns(file, named=has_names(file, examples))
 
 
-def has_names(file: Path, examples: Sequence[Example]) -> bool:
+def has_names(file: Path, examples: Examples) -> bool:
     """Whether the first line of a table is none of its examples."""
     first = next(f"{file}:{line}" for line, _ in cells_of(file))
     return all(example.place != first for example in examples)
@@ -370,7 +368,7 @@ def _cells(row: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
-def write_predictions(folder: Path, split: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
+def write_predictions(folder: Path, split: str, predictions: Predictions) -> Path:
     """`<folder>/<split>.jsonl`, one prediction a line."""
     return write_rows(predictions_file(folder, split), [dict(own) for own in predictions])
 

@@ -23,7 +23,7 @@ from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.term_weights import read_weights
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.turns import TYPED, encode_turns, parse_turns
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import quac as quac_score
 from plmctl.tasks.squad import ConversationSettings, Squad
 
@@ -79,7 +79,7 @@ class Quac(Squad):
         question, cut = super().ask(example, tokenizer)
         return before + question, cut
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         rows = super().encode(examples, tokenizer)
         assert rows.anchors is not None
         number, first = rows.values["example"], rows.labels["span"][:, 0]
@@ -110,16 +110,12 @@ class Quac(Squad):
             logs[f"acc/{name}"] = (right, counts[name])
         return Output(terms, {**span.logs, **logs})
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         found = self.explain(logits, rows, examples)
         more = ("n_best", PROBABILITIES)
         return [{k: v for k, v in own.items() if k not in more} for own in found]
 
-    def explain(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def explain(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         """The predictions, with the n best texts and the probabilities of dialogue acts."""
         acts = {name: _weigh(logits[name], rows, kinds) for name, kinds in ACTS.items()}
         found = []
@@ -144,7 +140,7 @@ class Quac(Squad):
             PROBABILITIES: acts,
         }
 
-    def settle(self, joined: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def settle(self, joined: dict[str, Any], rows: Predictions) -> dict[str, Any]:
         """With the acts of the mean of probabilities."""
         mean = {
             name: {
@@ -155,11 +151,11 @@ class Quac(Squad):
         }
         return self._decide(joined, mean)
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         scores = quac_score.score(predictions)
         return {name: scores[name] for name in self.metrics}
 
-    def submit(self, predictions: Sequence[Mapping[str, Any]]) -> str:
+    def submit(self, predictions: Predictions) -> str:
         """A line for each dialogue, as the evaluation script reads it."""
         dialogues = defaultdict[str, list[Mapping[str, Any]]](list)
         for prediction in predictions:

@@ -4,7 +4,7 @@ common.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Whole
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.readers.ranking import make_question
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples, Predictions
 from plmctl.tasks.scores.ranking import check_ranking_metrics, score_rankings
 from plmctl.tasks.search import Ranked
 from plmctl.tasks.task import Task, TaskSettings
@@ -40,11 +40,7 @@ class RankingSettings(TaskSettings):
 
 
 def rank_others(
-    search: Callable[..., Iterable[Ranked]],
-    examples: Sequence[Example],
-    names: Sequence[str],
-    *,
-    top: int,
+    search: Callable[..., Iterable[Ranked]], examples: Examples, names: Sequence[str], *, top: int
 ) -> Iterator[Ranked]:
     """The `top` texts of each question by a `search(top=)`, without the text that is the
     question itself: BEIR leaves it out of its scores (Thakur et al., 2021; its code,
@@ -108,7 +104,7 @@ class RankingTask(Task):
 
     @staticmethod
     def write_rankings(
-        examples: Sequence[Example], ranked: Iterable[Ranked], names: Sequence[str]
+        examples: Examples, ranked: Iterable[Ranked], names: Sequence[str]
     ) -> list[dict[str, Any]]:
         """The relevant documents of each question with their grades, and the ranking."""
         return [
@@ -122,5 +118,5 @@ class RankingTask(Task):
             for e, own in zip(examples, ranked, strict=True)
         ]
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         return score_rankings(predictions, self.metrics)

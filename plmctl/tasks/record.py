@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from plmctl.core.parts import base_of
 
 
@@ -45,6 +47,11 @@ class Example:
         return self.bundle or "\t".join(
             str(value) for name, value in self.fields.items() if name != "answers"
         )
+
+
+Examples = Sequence[Example]
+Arrays = Mapping[str, np.ndarray]  # the outputs of a model for a task, by name
+Predictions = Sequence[Mapping[str, Any]]
 
 
 @base_of("reader")

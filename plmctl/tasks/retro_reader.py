@@ -4,12 +4,11 @@ reading.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-import numpy as np
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
@@ -24,7 +23,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.term_weights import read_weights
 from plmctl.tasks.readers.former import read_former
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples
 from plmctl.tasks.sketchy_reader import LABEL, label_windows
 from plmctl.tasks.squad import Squad, SquadSettings
 
@@ -86,7 +85,7 @@ class RetroReader(Squad):
         self.sketchy_path = own.sketchy_path
         self.span_odds, self.sketchy_odds = own.span_odds, own.sketchy_odds
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         return label_windows(super().encode(examples, tokenizer))
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
@@ -104,9 +103,7 @@ class RetroReader(Squad):
         logs = {**span.logs, "acc/answerable": (right, self.counts(batch)["answerable"])}
         return Output({name: Term(t, self.weights[name]) for name, t in totals.items()}, logs)
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         found = super().predict(logits, rows, examples)
         if self.sketchy_path is None:
             return found

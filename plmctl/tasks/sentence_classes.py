@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from plmctl.models.base import Model
 from plmctl.tasks.classification import Classification, ClassificationSettings
 from plmctl.tasks.facts import ModelNeeds
 from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Examples
 from plmctl.tasks.task import need
 
 
@@ -58,7 +58,7 @@ class SentenceClasses(Classification):
         own = self.Settings(**settings)
         check_pooling(own.pooling, causal=own.causal)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         rows = encode_apart(
             [[str(e.fields["text"]), str(e.fields["text2"])] for e in examples],
             tokenizer,

@@ -28,7 +28,7 @@ from plmctl.tasks.nested import Nested
 from plmctl.tasks.pair_losses.base import PairLoss
 from plmctl.tasks.pair_losses.squared import SquaredError
 from plmctl.tasks.readers.read_score import read_score
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores.labels import name_sets
 from plmctl.tasks.scores.metrics import CORRELATIONS, check_metrics
 from plmctl.tasks.scores.numbers import NumberScores
@@ -122,7 +122,7 @@ class SentenceScores(Task):
             )
         return read_score(example.label, example.place)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         rows = encode_apart(
             [[str(e.fields["text"]), str(e.fields["text2"])] for e in examples],
             tokenizer,
@@ -160,9 +160,7 @@ class SentenceScores(Task):
         totals = [self.pair_loss.sum_up(own, gold) for own in widths]
         return Output({SENTENCE: Term(torch.stack(totals).sum(), count=len(gold))})
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         guesses = logits[SENTENCE][encode.firsts(rows)]
         return [
             {
@@ -174,5 +172,5 @@ class SentenceScores(Task):
             for e, guess in zip(examples, guesses, strict=True)
         ]
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         return NumberScores()(predictions, self.metrics)

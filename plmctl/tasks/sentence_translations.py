@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from plmctl.objectives.contrast import info_nce, multiply
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.apart import PLACE, check_pooling, encode_apart
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.scores.translation_matching import METRICS, match, score_matches
 from plmctl.tasks.task import Task, TaskSettings
@@ -107,7 +107,7 @@ class SentenceTranslations(Task):
     def fit_labels(self, examples: Iterable[Example]) -> None:
         pass  # translations have no names
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         for example in examples:
             if not example.label:
                 fix = "task.columns.target=<its column>"
@@ -145,9 +145,7 @@ class SentenceTranslations(Task):
         total = torch.stack([there[0], back[0]]).sum()
         return Output({LABEL: Term(total, count=count)}, {f"acc/{LABEL}": (right, count)})
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         place = rows.values["place"]
         found, back = match(*(logits[LABEL][place == side] for side in (0, 1)))
         return [
@@ -155,5 +153,5 @@ class SentenceTranslations(Task):
             for n, e in enumerate(examples)
         ]
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         return score_matches(predictions, self.metrics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from plmctl.core.parts import part_of
 from plmctl.heads.sentences import SENTENCE
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks.bi_encoder import BatchCandidates, BiEncoderSettings, VectorRanking
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class SentenceTriplets(VectorRanking):
             raise ConfigError("task.margin", own.margin, "above 0", fix="task.margin=1.0")
         self.margin = own.margin
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         for example in examples:
             known = len(example.fields["positives"])
             if example.label is not None and len(self.documents_of(example)) == known:

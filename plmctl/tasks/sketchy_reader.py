@@ -19,7 +19,7 @@ from plmctl.heads.base import cross_entropy
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks.layouts import encode
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.squad import Squad, SquadSettings
 from plmctl.tasks.transform import pool_rows
@@ -74,7 +74,7 @@ class SketchyReader(Squad):
         question = {name: typed.fields[name] for name in ("question", "context")}
         return replace(typed, fields=question)  # whether it has an answer is not known
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         rows = label_windows(super().encode(examples, tokenizer))
         return replace(rows, labels={"answerable": rows.labels["answerable"]})
 
@@ -85,9 +85,7 @@ class SketchyReader(Squad):
         total, right = cross_entropy(logits[HEAD], batch.require("labels.answerable"))
         return Output({HEAD: Term(total)}, {f"acc/{HEAD}": (right, self.counts(batch)[HEAD])})
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         scores = logits[HEAD].astype(np.float64)
         odds = np.full(len(examples), np.inf)
         np.minimum.at(odds, rows.values["example"], scores[:, 1] - scores[:, 0])
@@ -106,7 +104,7 @@ class SketchyReader(Squad):
             "null_odds": odds,
         }
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         gold, guess = ([str(p[side]) for p in predictions] for side in ("gold", "guess"))
         known = metrics.by_name(NAMES[1])
         return {name: known[name](gold, guess) for name in self.metrics}

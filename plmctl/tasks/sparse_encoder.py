@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -27,7 +26,7 @@ from plmctl.tasks.bi_encoder import (
     compare_products,
 )
 from plmctl.tasks.facts import ModelNeeds
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Examples
 from plmctl.tasks.search import Ranked
 from plmctl.tasks.term_vectors import TermVectors, search_terms
 
@@ -129,8 +128,6 @@ class SparseEncoder(VectorRanking):
         """As in `VectorRanking`, of `TermVectors`."""
         return search_terms(queries, documents, names, top=top)
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         terms: Any = TermVectors.of(logits[SENTENCE])
         return super().predict({SENTENCE: terms}, rows, examples)

@@ -13,7 +13,7 @@ from plmctl.core.terminal import counted
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.holding import hold_out, take_fold
 from plmctl.tasks.readers.tables import OPTIONAL
-from plmctl.tasks.record import Example, Reader
+from plmctl.tasks.record import Example, Examples, Reader
 from plmctl.tasks.scores.bundles import group_bundles, remark_alone
 from plmctl.text.tabular import Row
 
@@ -137,7 +137,7 @@ class Splits:
     def _parts(self) -> dict[str, list[Example]]:
         return self.divide(self.reader.read(self.path, "train", self.columns))
 
-    def divide(self, train: Sequence[Example]) -> dict[str, list[Example]]:
+    def divide(self, train: Examples) -> dict[str, list[Example]]:
         """The parts of the training examples: train, dev and test."""
         how: Any = {"unit": self.unit, "labels": self.labels}
         test: list[Example] = []
@@ -195,7 +195,7 @@ class Splits:
         return self.reader if reads else None
 
 
-def describe_bundles(train: Sequence[Example], other: Sequence[Example], name: str = "dev") -> str:
+def describe_bundles(train: Examples, other: Examples, name: str = "dev") -> str:
     """A sentence on the bundles of train, of another split, and of both; "" without any."""
     several = [*train, *other]
     if not any(example.bundle for example in several):
@@ -209,12 +209,12 @@ def describe_bundles(train: Sequence[Example], other: Sequence[Example], name: s
     return "; ".join(filter(None, (line, alone)))
 
 
-def count_units(examples: Sequence[Example]) -> int:
+def count_units(examples: Examples) -> int:
     """The number of bundles; an example without one counts as one."""
     return len(group_bundles([{"bundle": example.bundle} for example in examples]))
 
 
-def count_common_bundles(train: Sequence[Example], other: Sequence[Example]) -> int:
+def count_common_bundles(train: Examples, other: Examples) -> int:
     """The number of named bundles that both have."""
     named = [{example.bundle for example in own} - {""} for own in (train, other)]
     return len(named[0] & named[1])

@@ -25,7 +25,7 @@ from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.encode import Row
 from plmctl.tasks.layouts.places import SPAN
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import squad as squad_score
 from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.task import Task, TaskSettings
@@ -182,7 +182,7 @@ class Squad(Task):
         """The questions of a context."""
         return str(example.fields["context"])
 
-    def describe_scoring(self, examples: Sequence[Example]) -> str:
+    def describe_scoring(self, examples: Examples) -> str:
         empty = sum(not any(example.fields.get("answers", ())) for example in examples)
         if self.version != 1 or empty in (0, len(examples)):
             return ""
@@ -204,7 +204,7 @@ class Squad(Task):
             " and no other question has one"
         )
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         laid_out: list[encode.Row] = []
         example_of: list[int] = []
         spans: list[Any] = []
@@ -290,9 +290,7 @@ class Squad(Task):
             {"acc/span": (both.sum(), self.counts(batch)["span"])},
         )
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         of_example: list[list[int]] = [[] for _ in examples]
         for row, example in enumerate(rows.values["example"].tolist()):
             of_example[example].append(row)
@@ -302,7 +300,7 @@ class Squad(Task):
         ]
 
     def _answer(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, example: Example, own: list[int]
+        self, logits: Arrays, rows: Rows, example: Example, own: list[int]
     ) -> dict[str, Any]:
         assert rows.anchors is not None
         offsets = self._passages[example.fields["context"]].offsets
@@ -346,7 +344,7 @@ class Squad(Task):
         )
         return [(s, e) for s in starts for e in ends if s <= e < s + self.max_answer]
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         if self.version == 1:
             return squad_score.score_v1(predictions, overlap=self.overlap)
         return squad_score.score_v2(

@@ -15,7 +15,7 @@ from plmctl.tasks.layouts.base import RowSettings
 from plmctl.tasks.layouts.sentence_rows import SentenceRows
 from plmctl.tasks.layouts.words import Pieces
 from plmctl.tasks.readers.srl import VERB
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples, Predictions
 from plmctl.tasks.scores.metrics import entities
 from plmctl.tasks.scores.tags import TagScores
 from plmctl.tasks.tagging import Tagging, choose
@@ -35,7 +35,7 @@ class PredicateRows(SentenceRows):
     def find_second(self, example: Example, pieces: Pieces, rows: RowSettings) -> list[int]:
         return pieces[example.fields["predicate"]][: rows.max_length // 4]
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any, rows: RowSettings) -> Rows:
         made = super().encode(examples, tokenizer, rows)
         text = made.seqs["text"]
         segment = text.tracks["segment"].copy()
@@ -75,7 +75,7 @@ class RoleAnswer(TagAnswer):
     """Tags of words, with the predicate in predictions."""
 
     def predict(
-        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+        self, logits: np.ndarray, rows: Rows, examples: Examples, names: list[str] | None
     ) -> list[dict[str, Any]]:
         predictions = super().predict(logits, rows, examples, names)
         for prediction, example in zip(predictions, examples, strict=True):
@@ -86,9 +86,7 @@ class RoleAnswer(TagAnswer):
 class RoleScores(TagScores):
     """The scores of tags, with those of arguments instead of entities."""
 
-    def __call__(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         found = score_arguments([(p["gold"], p["guess"]) for p in predictions])
         also = super().__call__(predictions, names)  # metrics of words
         return {name: found.get(name, also[name]) for name in names}

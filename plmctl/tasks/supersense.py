@@ -5,18 +5,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-
-import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.parts import part_of
 from plmctl.core.values import Whole
 from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.readers.streusle import NO_SENSE
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.tagging import Tagging, TaggingSettings, choose
@@ -69,9 +67,7 @@ class Supersense(Tagging):
         super().fit_labels(examples)
         self._seen = _count(examples)
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         if self._seen is None:
             self._seen = _count(self.read("train") if self.splits.has("train") else [])
         predictions = super().predict(logits, rows, examples)
@@ -95,9 +91,7 @@ class SenseScores(Scores):
     def __init__(self, *, rare: int) -> None:
         self.rare = rare
 
-    def __call__(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         asked = [
             (gold, guess, seen)
             for p in predictions

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
@@ -23,7 +22,7 @@ from plmctl.tasks.answers.base import Answer
 from plmctl.tasks.facts import ModelNeeds, RowLengths, TaskFacts
 from plmctl.tasks.layouts.base import RowLayout, RowSettings
 from plmctl.tasks.readers.label_codes import LabelNames, name_examples, names_of, read_codes
-from plmctl.tasks.record import Example, Reader
+from plmctl.tasks.record import Arrays, Example, Examples, Predictions, Reader
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.scores.directions import Directions
 from plmctl.tasks.splits import Splits
@@ -184,11 +183,11 @@ class Task(Objective):
         """Remarks on the files for a reader of the score."""
         return self.answer.remarks if self.answer else []
 
-    def describe_scoring(self, examples: Sequence[Example]) -> str:
+    def describe_scoring(self, examples: Examples) -> str:
         """A sentence on labels that the metrics of the task do not fit; "" where they do."""
         return self.answer.describe_scoring(examples, self.splits) if self.answer else ""
 
-    def describe_known(self, examples: Sequence[Example]) -> list[str]:
+    def describe_known(self, examples: Examples) -> list[str]:
         """Lines on the share of the training examples that the task's knowledge covers; DataError
         if it covers nothing.
         """
@@ -289,7 +288,7 @@ class Task(Objective):
         )
         _fit_metrics(self)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         """All rows of a split, padded to the longest; an example may make several,
         `values.example` numbers it.
         """
@@ -333,9 +332,7 @@ class Task(Objective):
         own = {self.facts.label_name: batch.counts[self.facts.label_name]}
         return {**own, **self.transform.counts(batch)}
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         """One JSON-able prediction for each example, with everything that `score` needs.
 
         Its keys are the task's own. `plmctl report` reads these keys, if present: `id`: of the
@@ -345,7 +342,7 @@ class Task(Objective):
         scores = logits[self.facts.label_name]
         return need(self.answer).predict(scores, rows, examples, self.label_names)
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         """The metrics of `predictions`, a function of them alone, so that saved predictions give
         the same digits again.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,13 @@ import numpy as np
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.terminal import counted
 from plmctl.storage.atomic import write_bytes
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 
 FILE = "trained_texts.bin"  # a file of a run, 8 bytes a text
 BUNDLES = "trained_bundles.bin"  # alike, of the values of task.columns.bundle
 
 
-def hash_texts(examples: Sequence[Example]) -> np.ndarray:
+def hash_texts(examples: Examples) -> np.ndarray:
     """8 bytes of BLAKE2b of the texts of each example, without its label and its answers.
 
     Returns:
@@ -26,12 +26,12 @@ def hash_texts(examples: Sequence[Example]) -> np.ndarray:
     return _hash(map(_join, examples))
 
 
-def hash_bundles(examples: Sequence[Example]) -> np.ndarray:
+def hash_bundles(examples: Examples) -> np.ndarray:
     """Hashes alike of the bundle of each example."""
     return _hash(example.bundle for example in examples)
 
 
-def keep_trained(run: Path, examples: Sequence[Example], *, bundled: bool = False) -> None:
+def keep_trained(run: Path, examples: Examples, *, bundled: bool = False) -> None:
     """Write the hashes of the training examples into the folder of their run, each once.
 
     Args:
@@ -66,17 +66,17 @@ def read_trained(home: Path, name: str = FILE) -> np.ndarray | None:
         raise DataError(what, file=file, fix=f"rm {file}") from error
 
 
-def is_trained_part(trained: np.ndarray, train: Sequence[Example]) -> bool:
+def is_trained_part(trained: np.ndarray, train: Examples) -> bool:
     """Whether all that a run was trained on is in these examples."""
     return bool(np.isin(trained, hash_texts(train)).all())
 
 
-def count_trained(trained: np.ndarray, examples: Sequence[Example]) -> int:
+def count_trained(trained: np.ndarray, examples: Examples) -> int:
     """The number of examples with texts that a run was trained on."""
     return int(np.isin(hash_texts(examples), trained).sum())
 
 
-def find_known_bundles(home: Path, examples: Sequence[Example]) -> np.ndarray:
+def find_known_bundles(home: Path, examples: Examples) -> np.ndarray:
     """Whether a model was trained on other rows of the bundle of each example; false of all where
     its folder has no hashes of bundles.
 
@@ -89,7 +89,7 @@ def find_known_bundles(home: Path, examples: Sequence[Example]) -> np.ndarray:
     return named & known
 
 
-def leave_trained(home: Path, examples: Sequence[Example]) -> tuple[list[Example], str]:
+def leave_trained(home: Path, examples: Examples) -> tuple[list[Example], str]:
     """The examples with texts and bundles that a model was not trained on, and a sentence on the
     others.
 
@@ -120,7 +120,7 @@ def leave_trained(home: Path, examples: Sequence[Example]) -> tuple[list[Example
     return rest, "; ".join(filter(None, (line, describe_unknown_bundles(home, examples))))
 
 
-def describe_unknown_bundles(home: Path, examples: Sequence[Example]) -> str:
+def describe_unknown_bundles(home: Path, examples: Examples) -> str:
     """A sentence where the bundles of examples, or of training, are not known; "" elsewhere."""
     kept, named = (home / BUNDLES).is_file(), any(example.bundle for example in examples)
     if kept and not named:
@@ -128,7 +128,7 @@ def describe_unknown_bundles(home: Path, examples: Sequence[Example]) -> str:
     return f"{home} does not say which bundles it was trained on" if named and not kept else ""
 
 
-def describe_known_bundles(known: Sequence[Example], checkpoint: object) -> str:
+def describe_known_bundles(known: Examples, checkpoint: object) -> str:
     """A sentence on scored examples whose bundles a model was trained on; "" for none."""
     if not known:
         return ""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
@@ -15,7 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.tasks.constituency import tag_plainly
 from plmctl.tasks.generation import Generation, GenerationSettings
 from plmctl.tasks.phrase_tree import Branch, Phrase, read_bracketed, words_of
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Arrays, Examples, Predictions
 from plmctl.tasks.scores import written
 from plmctl.tasks.scores.brackets import NAMES, score_trees
 from plmctl.tasks.scores.metrics import check_metrics
@@ -68,9 +65,7 @@ class TreeWriting(Generation):
     def check_metrics(self, settings: GenerationSettings) -> list[str]:
         return check_metrics(settings.metrics, METRICS)
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def predict(self, logits: Arrays, rows: Rows, examples: Examples) -> list[dict[str, Any]]:
         predictions = super().predict(logits, rows, examples)
         for prediction, example in zip(predictions, examples, strict=True):
             gold = example.fields.get("tree")
@@ -81,7 +76,7 @@ class TreeWriting(Generation):
             prediction[WELL_FORMED] = found.well_formed
         return predictions
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         gold, guess = (
             [_in_upper_case(read_bracketed(each[side])) for each in predictions]
             for side in ("gold_tree", "tree")

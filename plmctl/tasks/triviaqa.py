@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from plmctl.core.values import Count, Number
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks.layouts import places
 from plmctl.tasks.layouts.encode import Row
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples, Predictions
 from plmctl.tasks.scores import trivia as matching
 from plmctl.tasks.squad import Passage, Squad, SquadSettings
 
@@ -68,7 +68,7 @@ class TriviaQA(Squad):
     def texts(self, example: Example) -> list[str]:
         return [example.fields["question"], example.fields["context"]]
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         bare = next((e for e in examples if "passages" not in e.fields), None)
         if self.passage_weight and bare is not None:
             fix = "task.passage_weight=0, or files of plmctl data retrieve"
@@ -102,7 +102,7 @@ class TriviaQA(Squad):
         total, right = places.score(logits, batch.require("labels.span"))
         return Output({"span": Term(total)}, {"acc/span": (right, self.counts(batch)["span"])})
 
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def score(self, predictions: Predictions) -> dict[str, float]:
         """F1 and exact match with the best of the answer's names, in percent."""
         known = [p for p in predictions if p["golds"]]
         return {

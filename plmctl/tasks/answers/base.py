@@ -16,7 +16,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Output
 from plmctl.tasks.facts import ModelNeeds, TaskFacts
 from plmctl.tasks.layouts import encode
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.splits import Splits
 
 HALF = 0.5  # the threshold of a label that has none of its own
@@ -68,7 +68,7 @@ class Answer(ABC):
     def check_model(self, model: Model) -> None:  # noqa: B027
         """ConfigError for a setting that a model, which may have no weights, does not allow."""
 
-    def describe_scoring(self, examples: Sequence[Example], files: Splits) -> str:
+    def describe_scoring(self, examples: Examples, files: Splits) -> str:
         """A sentence on labels that the metrics of the task do not fit; "" where they do."""
         return ""
 
@@ -80,9 +80,7 @@ class Answer(ABC):
         """The label as predictions have it; DataError for an impossible one."""
         return example.label
 
-    def fit(
-        self, examples: Sequence[Example], names: list[str] | None, *, stated: bool
-    ) -> list[str] | None:
+    def fit(self, examples: Examples, names: list[str] | None, *, stated: bool) -> list[str] | None:
         """The names of labels, learned from examples or checked against them; None: no names.
 
         Args:
@@ -106,13 +104,13 @@ class Answer(ABC):
         """
         return list(metrics)
 
-    def label(self, rows: Rows, examples: Sequence[Example], names: list[str] | None) -> Rows:
+    def label(self, rows: Rows, examples: Examples, names: list[str] | None) -> Rows:
         """`rows` with the labels of their examples, where all have one."""
         if any(example.label is None for example in examples):
             return rows
         return encode.add_labels(rows, self.number(examples, names))
 
-    def number(self, examples: Sequence[Example], names: list[str] | None) -> dict[str, np.ndarray]:
+    def number(self, examples: Examples, names: list[str] | None) -> dict[str, np.ndarray]:
         """The labels of examples by field name, without "labels." before it."""
         raise NotImplementedError
 
@@ -136,7 +134,7 @@ class Answer(ABC):
 
     @abstractmethod
     def predict(
-        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+        self, logits: np.ndarray, rows: Rows, examples: Examples, names: list[str] | None
     ) -> list[dict[str, Any]]:
         """One JSON-able prediction an example: `id`, `gold`, `guess` and all that scores need.
 

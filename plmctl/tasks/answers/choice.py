@@ -17,7 +17,7 @@ from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.base import Answer
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.scores import labels as label_score
 
 
@@ -85,7 +85,7 @@ class ChoiceAnswer(Answer):
             )
         return number
 
-    def number(self, examples: Sequence[Example], names: list[str] | None) -> dict[str, np.ndarray]:
+    def number(self, examples: Examples, names: list[str] | None) -> dict[str, np.ndarray]:
         return {"choice": np.array([self.gold(each) for each in examples], dtype=np.int64)}
 
     def flatten(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -119,7 +119,7 @@ class ChoiceAnswer(Answer):
         )
 
     def predict(
-        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+        self, logits: np.ndarray, rows: Rows, examples: Examples, names: list[str] | None
     ) -> list[dict[str, Any]]:
         scores = np.split(logits.astype(np.float64), encode.firsts(rows)[1:])
         guesses = [int(own.argmax()) for own in scores]
@@ -140,7 +140,7 @@ class ChoiceAnswer(Answer):
         ]
 
 
-def _list_bundles(examples: Sequence[Example]) -> list[list[int]]:
+def _list_bundles(examples: Examples) -> list[list[int]]:
     """The numbers of the examples of each bundle."""
     found: dict[str, list[int]] = {}
     for number, example in enumerate(examples):

@@ -23,7 +23,7 @@ from plmctl.tasks.answers.label_loss import LabelLoss
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.readers.tables import SHARES
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.scores import labels as label_score
 
 
@@ -66,9 +66,7 @@ class ClassAnswer(Answer):
     def seen(self, example: Example) -> Sequence[str]:
         return [example.label]
 
-    def fit(
-        self, examples: Sequence[Example], names: list[str] | None, *, stated: bool
-    ) -> list[str]:
+    def fit(self, examples: Examples, names: list[str] | None, *, stated: bool) -> list[str]:
         if names is None:
             shares = {name for example in examples for name in example.shares or ()}
             names = sorted(shares | {example.label for example in examples}, key=_natural)
@@ -82,7 +80,7 @@ class ClassAnswer(Answer):
         self.label_loss.fit((example.label for example in examples), names)
         return names
 
-    def number(self, examples: Sequence[Example], names: list[str] | None) -> dict[str, np.ndarray]:
+    def number(self, examples: Examples, names: list[str] | None) -> dict[str, np.ndarray]:
         assert names is not None
         ids = label_ids(((example.label, example.place) for example in examples), names)
         labels = {"class": np.array(ids, dtype=np.int64)}
@@ -98,7 +96,7 @@ class ClassAnswer(Answer):
         return Output({"class": Term(total)}, {"acc/class": (right, batch.counts["class"])})
 
     def predict(
-        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+        self, logits: np.ndarray, rows: Rows, examples: Examples, names: list[str] | None
     ) -> list[dict[str, Any]]:
         assert names is not None
         probabilities, guesses = _measure_probabilities(logits, rows)

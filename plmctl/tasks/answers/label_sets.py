@@ -23,7 +23,7 @@ from plmctl.tasks.answers.label_loss import EachLabelLoss
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.readers.label_lists import name_places
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.scores.labels import name_sets
 from plmctl.tasks.splits import Splits
 
@@ -111,9 +111,7 @@ class SetAnswer(Answer):
     def seen(self, example: Example) -> Sequence[str]:
         return list(example.label)
 
-    def fit(
-        self, examples: Sequence[Example], names: list[str] | None, *, stated: bool
-    ) -> list[str]:
+    def fit(self, examples: Examples, names: list[str] | None, *, stated: bool) -> list[str]:
         """`names`, or the names of the training split; DataError without any."""
         found = list(names or sorted({name for each in examples for name in each.label}))
         if not found:
@@ -126,7 +124,7 @@ class SetAnswer(Answer):
         self.unseen |= {name for each in examples for name in each.label} - {*found}
         return found
 
-    def number(self, examples: Sequence[Example], names: list[str] | None) -> dict[str, np.ndarray]:
+    def number(self, examples: Examples, names: list[str] | None) -> dict[str, np.ndarray]:
         assert names is not None
         place = {name: index for index, name in enumerate(names)}
         labels = make_table((len(examples), len(names)), np.int64)
@@ -144,7 +142,7 @@ class SetAnswer(Answer):
         return Output({"types": Term(total)}, {"acc/types": (right.sum(), batch.counts["types"])})
 
     def predict(
-        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+        self, logits: np.ndarray, rows: Rows, examples: Examples, names: list[str] | None
     ) -> list[dict[str, Any]]:
         assert names is not None
         scores = encode.take_firsts(rows, logits)

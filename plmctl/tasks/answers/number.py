@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from plmctl.tasks.answers.base import Answer
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.readers.read_score import read_score
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.scores.labels import name_sets
 
 
@@ -41,7 +41,7 @@ class NumberAnswer(Answer):
     def gold(self, example: Example) -> float:
         return read_score(example.label, example.place)
 
-    def number(self, examples: Sequence[Example], names: list[str] | None) -> dict[str, np.ndarray]:
+    def number(self, examples: Examples, names: list[str] | None) -> dict[str, np.ndarray]:
         return {"score": np.array([self.gold(example) for example in examples], dtype=np.float32)}
 
     def loss(self, logits: Tensor, batch: Batch, names: list[str] | None) -> Output:
@@ -50,7 +50,7 @@ class NumberAnswer(Answer):
         return Output({"score": Term(error.square().sum())})
 
     def predict(
-        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+        self, logits: np.ndarray, rows: Rows, examples: Examples, names: list[str] | None
     ) -> list[dict[str, Any]]:
         return [
             {

@@ -29,7 +29,7 @@ from plmctl.tasks.readers.schemes import (
     spelling_of,
     tells_entities,
 )
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Examples
 
 CrfKind = Literal["free", "legal"]
 _SCORES = 1 << 22  # pairs of tags that are compared at once
@@ -51,7 +51,7 @@ class TagChain:
         self.kind, self.names = kind, list(names)
         self.scheme = scheme or spelling_of(names)
 
-    def check(self, examples: Sequence[Example]) -> None:
+    def check(self, examples: Examples) -> None:
         """DataError for tags that `legal` makes impossible."""
         for example in examples if self.kind == "legal" else ():
             tags = list(example.label)

@@ -38,7 +38,7 @@ from plmctl.tasks.readers.schemes import (
 )
 from plmctl.tasks.readers.span_rows import list_marked
 from plmctl.tasks.readers.tag_spelling import SHOWN, describe_unmarked, respell, unify
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.scores.metrics import entities
 from plmctl.tasks.scores.tags import ENTITIES, WORDS
 from plmctl.tasks.splits import Splits
@@ -122,7 +122,7 @@ class TagAnswer(Answer):
         if self.crf is not None:
             find_chain(model.heads["tag"])
 
-    def describe_scoring(self, examples: Sequence[Example], files: Splits) -> str:
+    def describe_scoring(self, examples: Examples, files: Splits) -> str:
         if not hasattr(files.reader, "scheme"):  # one of tags that are of words: parts of speech
             return ""
         return describe_unmarked(tag for example in examples for tag in example.label or ())
@@ -192,9 +192,7 @@ class TagAnswer(Answer):
     def seen(self, example: Example) -> Sequence[str]:
         return list(example.label)
 
-    def fit(
-        self, examples: Sequence[Example], names: list[str] | None, *, stated: bool
-    ) -> list[str]:
+    def fit(self, examples: Examples, names: list[str] | None, *, stated: bool) -> list[str]:
         pairs = [
             (tag, example.place)
             for example in examples
@@ -225,7 +223,7 @@ class TagAnswer(Answer):
             raise ConfigError("task.metrics", list(metrics), allowed, fix=fix)
         return ["accuracy", "macro_f1"]
 
-    def label(self, rows: Rows, examples: Sequence[Example], names: list[str] | None) -> Rows:
+    def label(self, rows: Rows, examples: Examples, names: list[str] | None) -> Rows:
         if self.crf is not None:
             sentence = rows.values["example"]
             edges = [np.diff(sentence, prepend=-1) != 0, np.diff(sentence, append=-1) != 0]
@@ -273,7 +271,7 @@ class TagAnswer(Answer):
         return Output({"tag": Term(total)}, {"acc/tag": (right, target.count)})
 
     def predict(
-        self, logits: np.ndarray, rows: Rows, examples: Sequence[Example], names: list[str] | None
+        self, logits: np.ndarray, rows: Rows, examples: Examples, names: list[str] | None
     ) -> list[dict[str, Any]]:
         assert names is not None
         row, column = find_states(rows, self.piece)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from plmctl.core.batch import Rows
@@ -15,7 +15,7 @@ from plmctl.tasks.layouts.base import RowSettings
 from plmctl.tasks.layouts.marked import MENTIONS, encode_marked
 from plmctl.tasks.layouts.texts import TextRows, parse_texts
 from plmctl.tasks.readers.entity_tags import read_tags
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 
 Way = Literal["pair", "marks"]
 
@@ -62,7 +62,7 @@ class AspectRows(TextRows):
         pair = parse_texts(line, number, {"text": 0, "text2": 1})
         return Example(pair.id, {**pair.fields, "entities": []}, place=pair.place)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any, rows: RowSettings) -> Rows:
         if self.marks is None:
             return super().encode(examples, tokenizer, rows)
         for example in examples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
 from plmctl.tasks.facts import ModelNeeds
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.transform import Transform, pool_rows
 
 
@@ -57,7 +57,7 @@ class RowLayout(ABC):
     def check_model(self, model: Model) -> None:  # noqa: B027
         """ConfigError for a setting that a model, which may have no weights, does not allow."""
 
-    def describe_known(self, examples: Sequence[Example], path: Any) -> list[str]:
+    def describe_known(self, examples: Examples, path: Any) -> list[str]:
         """Lines on the share of the examples that its knowledge covers; DataError for nothing.
 
         Args:
@@ -71,7 +71,7 @@ class RowLayout(ABC):
         """Settings of its own as `fit` found them, which every checkpoint carries."""
         return {}
 
-    def fit(self, examples: Sequence[Example]) -> None:  # noqa: B027
+    def fit(self, examples: Examples) -> None:  # noqa: B027
         """Learn settings that are not stated from the training examples."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ class RowLayout(ABC):
         return example.unit
 
     @abstractmethod
-    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any, rows: RowSettings) -> Rows:
         """All rows of a split, without labels; `values.example` numbers their examples."""
 
     def read(self, model: Model, batch: Batch, rows: RowSettings, *, together: bool) -> Tensor:

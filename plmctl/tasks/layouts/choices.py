@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.parts import part_of
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.base import RowLayout, RowSettings
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 
 
 @part_of("layout")
@@ -35,7 +35,7 @@ class ChoiceRows(RowLayout):
     def texts(self, example: Example) -> list[str]:
         return [example.fields["text"], *example.fields["choices"]]
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any, rows: RowSettings) -> Rows:
         vocab = rows.transform.vocab(tokenizer.vocab)
         how: dict[str, Any] = {"max_length": rows.max_length, "pooling": rows.pooling}
         laid_out: list[encode.Row] = []

@@ -16,7 +16,7 @@ from plmctl.core.fields import Field
 from plmctl.noise.base import Noise
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.words import Pieces, windows, word_pieces
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 
 WORDS = Field("[n, M, 4]", "int", "first and last token of each word of a row, its sentence, its"
     " number in the document; -1 behind the last")  # fmt: skip
@@ -59,13 +59,7 @@ def cut_document(sentences: Sequence[Pieces], room: int) -> list[Segment]:
 
 
 def encode_documents(
-    examples: Sequence[Example],
-    tokenizer: Any,
-    *,
-    max_length: int,
-    longest: int,
-    joiner: str,
-    pooling: str,
+    examples: Examples, tokenizer: Any, *, max_length: int, longest: int, joiner: str, pooling: str
 ) -> tuple[Rows, int]:
     """(the rows of all documents, those of one in a group; how many gold mentions are not among the
     spans of one sentence and row that have at most `longest` words).

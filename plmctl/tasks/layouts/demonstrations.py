@@ -11,7 +11,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.tasks.readers.tables import TEXTS
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.text.letters import compose, find_words, separate
 
 Vector = dict[str, float]
@@ -31,9 +31,7 @@ class Demonstrations:
         names: The names of the classes, in the order in which they are shown.
     """
 
-    def __init__(
-        self, pool: Sequence[Example], names: Sequence[str], *, similar: float, seed: int
-    ) -> None:
+    def __init__(self, pool: Examples, names: Sequence[str], *, similar: float, seed: int) -> None:
         self.similar, self.seed = similar, seed
         self.of_names = {name: [each for each in pool if each.label == name] for name in names}
         words = [set(_split(example)) for example in pool]

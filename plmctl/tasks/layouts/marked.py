@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from plmctl.knowledge.directory import KnowledgeDirectory, confirm
 from plmctl.knowledge.vectors import find_vectors, read_vectors
 from plmctl.tasks.layouts import encode, markers
 from plmctl.tasks.layouts.markers import MarkedText, Style
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.transform import Transform
 
 MENTIONS = Field(
@@ -40,7 +40,7 @@ def confirm_entities(folder: str | None) -> None:
 
 
 def encode_marked(
-    examples: Sequence[Example],
+    examples: Examples,
     tokenizer: Any,
     *,
     style: Style,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ from plmctl.tasks.layouts.marked import (
 from plmctl.tasks.layouts.markers import Style
 from plmctl.tasks.readers.entity_tags import read_tags
 from plmctl.tasks.readers.relation import make_example
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 
 
 @part_of("layout")
@@ -84,10 +84,10 @@ class MarkedRows(RowLayout):
     def check_tokenizer(self, tokenizer: Any) -> None:
         markers.make_marks(self.marks, tokenizer, types=[""] * self.count, first_new=0)
 
-    def describe_known(self, examples: Sequence[Example], path: Any) -> list[str]:
+    def describe_known(self, examples: Examples, path: Any) -> list[str]:
         return [*self._describe_types(examples, path), *self._describe_numbers(examples)]
 
-    def _describe_types(self, examples: Sequence[Example], path: Any) -> list[str]:
+    def _describe_types(self, examples: Examples, path: Any) -> list[str]:
         """Marks of types are symbols where a type is not known."""
         if self.marks != "types":
             return []
@@ -95,7 +95,7 @@ class MarkedRows(RowLayout):
         what, fix = "entities of train have a type for their marks", "task.marks=symbols"
         return [describe_known(sum(map(bool, types)), len(types), what, file=path, fix=fix)]
 
-    def _describe_numbers(self, examples: Sequence[Example]) -> list[str]:
+    def _describe_numbers(self, examples: Examples) -> list[str]:
         if self.numbers is None:
             return []
         found = [number for example in examples for number in find_numbers(example, self.numbers)]
@@ -126,7 +126,7 @@ class MarkedRows(RowLayout):
     def unit(self, example: Example) -> str:
         return str(example.fields["text"])
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any, rows: RowSettings) -> Rows:
         """One row an example, as `encode_marked` makes them, and the tokens of its entities."""
         made = encode_marked(
             examples,

@@ -19,7 +19,7 @@ from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.base import RowLayout, RowSettings
 from plmctl.tasks.layouts.words import Pieces, take_context, windows, word_pieces
 from plmctl.tasks.readers.span_rows import tag_text
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.text.sentences import CHINESE
 
 Cut = Literal["spaces", "text"]
@@ -63,7 +63,7 @@ class SentenceRows(RowLayout):
         words = {} if self.words is None else {"words": self.words}
         return {**words, "joiner": self.joiner}
 
-    def fit(self, examples: Sequence[Example]) -> None:
+    def fit(self, examples: Examples) -> None:
         if self.context == "document" and not any(
             example.document is not None for example in examples
         ):
@@ -106,7 +106,7 @@ class SentenceRows(RowLayout):
             return example.bundle or str(example.fields["source"])
         return example.unit
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any, rows: RowSettings) -> Rows:
         laid_out: list[encode.Row] = []
         example_of: list[int] = []
         # row, position of its first piece, pieces, number of the word
@@ -148,7 +148,7 @@ class SentenceRows(RowLayout):
         number: int,
         first: int,
         last: int,
-        examples: Sequence[Example],
+        examples: Examples,
         pieces: Sequence[Pieces],
         room: int,
     ) -> tuple[Pieces, Pieces]:
@@ -184,7 +184,7 @@ def find_states(rows: Rows, piece: str = "first") -> tuple[np.ndarray, np.ndarra
     return row, start if piece == "first" else start + pieces - 1
 
 
-def _of_characters(examples: Sequence[Example]) -> bool:
+def _of_characters(examples: Examples) -> bool:
     """Whether the words are Chinese characters, among which whole numbers and foreign words may
     stand.
     """

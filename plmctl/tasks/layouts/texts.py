@@ -12,7 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.base import RowLayout, RowSettings
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.transform import Transform
 
 PIECE = 1024  # texts that are tokenized at once
@@ -40,7 +40,7 @@ class TextRows(RowLayout):
     def parse(self, line: str, number: int, columns: Mapping[str, Any]) -> Example:
         return parse_texts(line, number, columns)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any, rows: RowSettings) -> Rows:
         return encode_texts(
             examples,
             tokenizer,
@@ -52,7 +52,7 @@ class TextRows(RowLayout):
 
 
 def encode_texts(
-    examples: Sequence[Example],
+    examples: Examples,
     tokenizer: Any,
     *,
     max_length: int,
@@ -69,7 +69,7 @@ def encode_texts(
     pair = "text2" in examples[0].fields
     both = pair and symmetric and transform.both_orders
 
-    def read(piece: Sequence[Example], name: str) -> Sequence[Any]:
+    def read(piece: Examples, name: str) -> Sequence[Any]:
         return tokenizer.encode_batch([str(example.fields[name]) for example in piece])
 
     def lay_out() -> Iterator[encode.Row]:

@@ -17,7 +17,7 @@ from plmctl.tasks.layouts.base import RowSettings
 from plmctl.tasks.layouts.places import find_tokens
 from plmctl.tasks.layouts.texts import TextRows
 from plmctl.tasks.layouts.trees import Branches, TreeRow, add_tracks, grow
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 
 TREE = {"_target_": "plmctl.attention.patterns.tree.Tree"}
 
@@ -67,7 +67,7 @@ class TreeRows(TextRows):
             )
         return ModelNeeds(pattern=TREE if self.visible and self.lexicon is not None else None)
 
-    def describe_known(self, examples: Sequence[Example], path: Any) -> list[str]:
+    def describe_known(self, examples: Examples, path: Any) -> list[str]:
         if self.lexicon is None:
             return []
         texts = [text for example in examples for text in _list_texts(example)]
@@ -76,7 +76,7 @@ class TreeRows(TextRows):
         fix = "triples in the language of the texts, or task.lexicon=null"
         return [describe_known(known, len(texts), what, file=file, fix=fix)]
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any, rows: RowSettings) -> Rows:
         trees = [self._grow(example, tokenizer, rows) for example in examples]
         made = encode.pad([tree.row for tree in trees], tokenizer.vocab, example=range(len(trees)))
         made = encode.mark_anchors(made)

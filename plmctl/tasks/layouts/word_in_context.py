@@ -23,7 +23,7 @@ from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.base import RowLayout, RowSettings
 from plmctl.tasks.layouts.marked import MENTIONS, read_mentions
 from plmctl.tasks.layouts.places import find_tokens
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 
 
 @part_of("layout")
@@ -62,7 +62,7 @@ class WordInContextRows(RowLayout):
         fields = {"word": word, "text": texts[0], "text2": texts[1], "places": places}
         return Example(id=str(number - 1), fields=fields, place=f"line {number}")
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any, rows: RowSettings) -> Rows:
+    def encode(self, examples: Examples, tokenizer: Any, rows: RowSettings) -> Rows:
         vocab = rows.transform.vocab(tokenizer.vocab)
         laid_out, mentions = [], []
         for example in examples:

@@ -18,7 +18,7 @@ from plmctl.tasks.readers.judged import SHOWN as SHOWN_JUDGED
 from plmctl.tasks.readers.judged import has_candidates, read_judged
 from plmctl.tasks.readers.squad import SquadFiles
 from plmctl.tasks.readers.tables import Table
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.text.inputs import need_lines
 from plmctl.text.tabular import kind_of, objects_of
 
@@ -171,7 +171,7 @@ def make_question(
     return Example(name, fields, tuple(positives) or None, place)
 
 
-def collect_texts(examples: Sequence[Example]) -> dict[str, str]:
+def collect_texts(examples: Examples) -> dict[str, str]:
     """{id: text} of all texts of the examples, each once."""
     found: dict[str, str] = {}
     for example in examples:

@@ -11,7 +11,7 @@ from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.column_settings import Columns
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.text.inputs import need_lines, read_lines
 from plmctl.text.tabular import find_object, kind_of
 
@@ -134,7 +134,7 @@ def _has_lines(file: Path) -> bool:
     return find_object(first) is not None
 
 
-def require_labels(examples: Sequence[Example], labelled: bool) -> list[Example]:
+def require_labels(examples: Examples, labelled: bool) -> list[Example]:
     """`examples`, or a DataError for the first without a label where they are `labelled`."""
     absent = next((e for e in examples if labelled and e.label is None), None)
     if absent:

@@ -25,7 +25,7 @@ from plmctl.tasks.readers.label_lists import are_digits, find_flags, is_brackete
 from plmctl.tasks.readers.label_text import LabelKinds, is_absent, spell_label
 from plmctl.tasks.readers.merged_labels import MergedLabels
 from plmctl.tasks.readers.split_files import SplitFiles
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Examples
 from plmctl.text.inputs import need_lines
 from plmctl.text.quotes import LENIENT
 from plmctl.text.separators import explain_undivided, explain_uneven
@@ -199,9 +199,7 @@ class Table(SplitFiles):
             raise _NoColumn(what, role, str(column), names, otherwise, [*missing], sample)
         return positions
 
-    def _refuse_label_lists(
-        self, file: Path, columns: Columns, examples: Sequence[Example]
-    ) -> None:
+    def _refuse_label_lists(self, file: Path, columns: Columns, examples: Examples) -> None:
         """DataError where each label is a list of several: they would be one class each."""
         labels = [each.label for each in examples if isinstance(each.label, str)]
         if self.label_setting != "label":

@@ -8,6 +8,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores.metrics import check_metrics
 
 MEAN = "mean"  # the plain mean of the other metrics
@@ -15,7 +16,7 @@ MEAN = "mean"  # the plain mean of the other metrics
 
 def score_slices(
     score: Callable[[Sequence[Mapping[str, Any]], Sequence[str]], Mapping[str, float]],
-    predictions: Sequence[Mapping[str, Any]],
+    predictions: Predictions,
     names: Sequence[str],
 ) -> dict[str, float]:
     """`<first metric>/<slice>` of each slice of the predictions. A slice that has all is none.
@@ -60,16 +61,12 @@ class Scores(ABC):
     def check_names(self, names: Sequence[str]) -> None:  # noqa: B027
         """ConfigError for a setting that is none of these labels."""
 
-    def describe_classes(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> str:
+    def describe_classes(self, predictions: Predictions, names: Sequence[str]) -> str:
         """A sentence on rare classes that a mean over classes counts as others; "" without any."""
         return ""
 
     @abstractmethod
-    def __call__(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         """{metric: value} of `names`, in their order, and of further sums that belong to them.
 
         Args:

@@ -10,6 +10,7 @@ from typing import Any
 
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import counted
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores.metrics import is_larger_better
 
 FILE = "baselines.json"  # a file of a run: the scores of models without pretraining
@@ -91,7 +92,7 @@ def list_unscored(scores: Scores, simple: Simple) -> list[str]:
     ]
 
 
-def describe_one_answer(rows: Sequence[Mapping[str, Any]]) -> str:
+def describe_one_answer(rows: Predictions) -> str:
     """`gives the answer 'x' to all 383 rows`, where all guesses are the same and the right answers
     are not; else "".
 

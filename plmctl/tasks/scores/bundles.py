@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.terminal import counted
+from plmctl.tasks.record import Predictions
 
 FEW = 30  # bundles; tests and intervals from fewer are often too sure (Cameron et al., 2008)
 # the way in which intervals of scores of bundles are found
@@ -16,7 +17,7 @@ DRAWN = (
 # the entry of result.json with the number of bundles of each split that are in train, too
 KNOWN = "bundles_in_train"
 Row = dict[str, Any]
-Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
+Score = Callable[[Predictions], Mapping[str, float]]
 
 
 def bundle_rows(rows: Sequence[Row]) -> list[Row]:
@@ -38,7 +39,7 @@ def bundle_rows(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def group_bundles(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+def group_bundles(rows: Predictions) -> list[list[int]]:
     """The numbers of the rows of each bundle, in the order of their first rows. A row without a
     bundle is one of its own.
     """
@@ -57,12 +58,12 @@ def score_bundles(score: Score) -> Score:
     return measure
 
 
-def count_bundles(rows: Sequence[Mapping[str, Any]]) -> int | None:
+def count_bundles(rows: Predictions) -> int | None:
     """The number of bundles among predictions; None for predictions without bundles."""
     return len(group_bundles(rows)) if any(map(_spell_bundle, rows)) else None
 
 
-def remark_alone(rows: Sequence[Mapping[str, Any]]) -> str:
+def remark_alone(rows: Predictions) -> str:
     """A remark on rows without a bundle; "" where all or none have one."""
     alone = sum(not _spell_bundle(row) for row in rows)
     if alone in (0, len(rows)):
@@ -95,7 +96,7 @@ def _spell_bundle(row: Mapping[str, Any]) -> str:
 
 
 def add_bundles(
-    result: Mapping[str, Any], predictions: Mapping[str, Sequence[Mapping[str, Any]]]
+    result: Mapping[str, Any], predictions: Mapping[str, Predictions]
 ) -> dict[str, Any]:
     """The scores of a run with the number of bundles of each split, which an earlier version did
     not write.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress, product
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+
+from plmctl.tasks.record import Predictions
 
 ROOM = 1 << 21  # numbers of a table of draws that is made at once
 PARTS: tuple[Part, ...] = ("f1", "precision", "recall")
@@ -160,7 +162,7 @@ class ClassMean:
 Candidate = tuple[np.ndarray, Callable[[int], "OfCounts | ClassMean"]]
 
 
-def find_candidates(rows: Sequence[Mapping[str, Any]], picks: np.ndarray) -> Iterator[Candidate]:
+def find_candidates(rows: Predictions, picks: np.ndarray) -> Iterator[Candidate]:
     """Scores that labels, lists of tags and sets of labels have, of the draws `picks`, and what
     makes the form of each column.
     """
@@ -201,7 +203,7 @@ def _mean_others(counts: ClassCounts, part: Part, among: Among, drawn: Counts) -
     return means, lambda k: ClassMean(counts, part, among, without=k)
 
 
-def _read(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[ClassCounts, tuple[Among, ...]]]:
+def _read(rows: Predictions) -> Iterator[tuple[ClassCounts, tuple[Among, ...]]]:
     """The counts of predictions, in each way in which they can be read, with the classes that means
     may be over.
     """
@@ -224,9 +226,7 @@ def _read(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[ClassCounts, tupl
     yield ClassCounts(map(_compare_sets, lists), known), ("all", "either")
 
 
-def _find_choices(
-    rows: Sequence[Mapping[str, Any]], lists: Sequence[tuple[list[str], list[str]]]
-) -> list[str]:
+def _find_choices(rows: Predictions, lists: Sequence[tuple[list[str], list[str]]]) -> list[str]:
     """The names of true or false for each word: some scores are over those words alone."""
     return [
         name

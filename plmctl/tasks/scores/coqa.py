@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores import squad as squad_score
 
 MEASURES: dict[str, Callable[[str, str], float]] = {
@@ -17,7 +18,7 @@ MEASURES: dict[str, Callable[[str, str], float]] = {
 }
 
 
-def score(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def score(predictions: Predictions) -> dict[str, float]:
     """The mean over questions, in percent, of the best measure with an answer of people."""
     return {
         name: 100
@@ -27,7 +28,7 @@ def score(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def score_domains(predictions: Sequence[Mapping[str, Any]], measure: str) -> dict[str, float]:
+def score_domains(predictions: Predictions, measure: str) -> dict[str, float]:
     """`<measure>/<slice>`: the same of the stories of each source, where there are several."""
     found = defaultdict[str, list[Mapping[str, Any]]](list)
     for prediction in predictions:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores.squad import normalise_english
 
 # answers that share nothing with any other
@@ -64,7 +64,7 @@ def compare_facts(gold: Iterable[Hashable], guess: Iterable[Hashable]) -> Agreem
     )
 
 
-def score(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def score(predictions: Predictions) -> dict[str, float]:
     """The mean scores in percent, by the script's names: `em`, `f1`, `prec`, `recall` of answers,
     with `sp_` of supporting facts and with `joint_` of both.
 
@@ -88,7 +88,7 @@ def score(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: 100 * total / max(1, len(known)) for name, total in totals.items()}
 
 
-def write(predictions: Sequence[Mapping[str, Any]]) -> str:
+def write(predictions: Predictions) -> str:
     """The published layout of a file of predictions: {"answer": {id: text}, "sp": {id: [[title,
     number of the sentence], ...]}}.
     """

@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from plmctl.core.parts import part_of
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores.base import Scores, score_slices
 from plmctl.tasks.scores.metrics import floor, is_larger_better, often
 from plmctl.tasks.scores.types import NAMES as TYPES
@@ -75,9 +75,7 @@ class SetScores(Scores):
         """{metric: value} of sets of labels, which are the `names`."""
         return score_sets(gold, guess, names)
 
-    def __call__(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         gold = [p["gold"] for p in predictions]
         known, labels = [p["probabilities"] for p in predictions], _list_labels(predictions)
         found = self._measure_all(predictions, names)
@@ -96,9 +94,7 @@ class SetScores(Scores):
         slices = score_slices(self._measure_all, predictions, names)
         return found | floor(names, [], best) | tuned | slices
 
-    def _measure_all(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def _measure_all(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         """The metrics `names`, over the labels of these predictions."""
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
         found = self.measure(gold, guess, _list_labels(predictions))
@@ -118,7 +114,7 @@ class TypeScores(SetScores):
         return score_types(gold, guess)
 
 
-def _list_labels(predictions: Sequence[Mapping[str, Any]]) -> list[str]:
+def _list_labels(predictions: Predictions) -> list[str]:
     """All labels of the gold sets and of the probabilities."""
     gold = {name for prediction in predictions for name in prediction["gold"]}
     return sorted(gold.union(*(prediction["probabilities"] for prediction in predictions)))

@@ -14,7 +14,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.spelling import spell_setting
-from plmctl.tasks.record import Example
+from plmctl.tasks.record import Example, Predictions
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.base import MEAN, Scores, score_slices
 from plmctl.tasks.scores.bundles import group_bundles
@@ -22,7 +22,6 @@ from plmctl.tasks.scores.bundles import group_bundles
 MACRO = "macro_f1"  # a mean over classes, in which a class of one row counts as much as any
 FEW_ROWS = 10  # each row of so few changes the F1 of a class by a tenth or more
 SHOWN = 5  # classes that a remark names
-Predictions = Sequence[Mapping[str, Any]]
 Bundles = list[list[int]]  # numbers of the predictions of each
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
+from plmctl.tasks.record import Predictions
 from plmctl.text.letters import normalize_spaces
 
 METRICS = ("novel_pairs", "novel", "novel_unique")
@@ -29,7 +29,7 @@ class TrainedTexts:
         return {"new_pair": (source, text) not in self._pairs, "new": text not in self._targets}
 
 
-def score(name: str, predictions: Sequence[Mapping[str, Any]]) -> float:
+def score(name: str, predictions: Predictions) -> float:
     """One of `METRICS` in percent (Bosselut et al., 2019, arXiv:1906.05317, sec. 4.1).
 
     `novel_pairs`: texts that are no training target of their source (N/T sro); `novel`: of no

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from plmctl.core.parts import part_of
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores.base import Scores, score_slices
 from plmctl.tasks.scores.metrics import CORRELATIONS
 
@@ -16,13 +16,11 @@ class NumberScores(Scores):
 
     known = tuple(CORRELATIONS)
 
-    def __call__(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         return correlate(predictions, names) | score_slices(correlate, predictions, names)
 
 
-def correlate(predictions: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float]:
+def correlate(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
     """{name: correlation of `guess` and `gold`}."""
     gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
     return {name: CORRELATIONS[name](gold, guess) for name in names}

@@ -5,9 +5,9 @@ dialogues (Choi et al., 2018, arXiv:1808.07036, sec. 5.1).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores import squad as squad_score
 
 NONE = "CANNOTANSWER"
@@ -15,7 +15,7 @@ LEAST = 0.4  # F1 of people among each other, below which a question counts only
 NAMES = ("f1", "heq_q", "heq_d", "unfiltered_f1", "unanswerable", "yes_no", "followup")
 
 
-def score(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def score(predictions: Predictions) -> dict[str, float]:
     """All scores in percent.
 
     `heq_q`: questions whose F1 is that of people or better; `heq_d`: dialogues of which all are;

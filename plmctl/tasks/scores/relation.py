@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from plmctl.core.parts import part_of
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.base import Scores
 
@@ -72,9 +72,7 @@ class RelationScores(Scores):
     def __init__(self, *, no_relation: str | None = None) -> None:
         self.none = no_relation
 
-    def __call__(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
         none = self.none or next((name for name in NONE if name in gold), None)
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.class_counts import ROOM, ClassMean, OfCounts, divide, find_candidates
 
-Rows = Sequence[Mapping[str, Any]]  # predictions
-Score = Callable[[Rows], Mapping[str, float]]
+Score = Callable[[Predictions], Mapping[str, float]]
 EQUAL = 1e-9
 TRIED = 8  # draws on which a form has to agree with the score that it stands for
 
@@ -60,8 +60,8 @@ class Whole:
     """A score that is computed anew of every draw, from all its examples."""
 
     drifts: ClassVar[bool] = False
-    rows: Rows
-    score: Callable[[Rows], float]
+    rows: Predictions
+    score: Callable[[Predictions], float]
 
     def __call__(self, picks: np.ndarray) -> np.ndarray:
         """As that of `Sums`."""
@@ -98,7 +98,7 @@ class MeanOf:
 Form = Sums | OfCounts | ClassMean | MeanOf | Whole
 
 
-def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Form]:
+def find_forms(rows: Predictions, score: Score, names: Sequence[str]) -> dict[str, Form]:
     """{metric: its score of draws from `rows`}, by sums where these give the score itself of all
     rows and of random draws.
     """
@@ -144,7 +144,7 @@ def move_back(drawn: np.ndarray, form: Form, score: float) -> np.ndarray:
     return drawn + (score - drawn.mean()) if form.drifts else drawn
 
 
-def _take(score: Score, name: str, rows: Rows) -> float:
+def _take(score: Score, name: str, rows: Predictions) -> float:
     return score(rows)[name]
 
 
@@ -152,7 +152,7 @@ def _agree(found: np.ndarray, wanted: np.ndarray) -> bool:
     return np.allclose(found, wanted, rtol=EQUAL, atol=EQUAL)
 
 
-def _mean(name: str, single: Rows, rows: Rows, score: Score) -> Sums:
+def _mean(name: str, single: Predictions, rows: Predictions, score: Score) -> Sums:
     """The plain mean over examples, `single` being the scores of each alone."""
     values = [each[name] for each in single]
     unit = 100.0 if "golds" in rows[0] else 1.0  # scores of written answers are in percent
@@ -160,7 +160,7 @@ def _mean(name: str, single: Rows, rows: Rows, score: Score) -> Sums:
     return Sums(np.array([[value, 1.0] for value in values]), _divide, unit if right else 0.0)
 
 
-def _is_share(name: str, rows: Rows, score: Score) -> bool:
+def _is_share(name: str, rows: Predictions, score: Score) -> bool:
     """Whether a score of examples that are all right, or all wrong, would be 1 / n if one of n were
     right. Many scores are 0 where no example is right.
     """
@@ -181,7 +181,7 @@ def _divide(sums: np.ndarray) -> np.ndarray:
     return divide(sums[:, 0], sums[:, 1])
 
 
-def _numbers(rows: Rows) -> Iterator[Sums]:
+def _numbers(rows: Predictions) -> Iterator[Sums]:
     """Pearson's correlation, from the sums of x, y, x^2, y^2 and x y, around their means."""
     if not all(isinstance(row.get(side), float) for row in rows for side in ("gold", "guess")):
         return
@@ -202,7 +202,7 @@ def _are_tags(gold: Any, guess: Any) -> bool:
     return isinstance(gold, list) and isinstance(guess, list) and len(gold) == len(guess)
 
 
-def _entities(rows: Rows) -> Iterator[Sums]:
+def _entities(rows: Predictions) -> Iterator[Sums]:
     """Micro F1, precision and recall of entities: from how many are right, guessed and gold."""
     if not all(_are_tags(row.get("gold"), row.get("guess")) for row in rows):
         return
@@ -213,13 +213,13 @@ def _entities(rows: Rows) -> Iterator[Sums]:
     yield Sums(parts[:, [0, 2]], _divide)
 
 
-def _perplexity(rows: Rows) -> Iterator[Sums]:
+def _perplexity(rows: Predictions) -> Iterator[Sums]:
     """`exp(sum nll / sum tokens)`, as `written.perplexity`."""
     if all("nll" in row and "tokens" in row for row in rows):
         yield Sums(np.array([[row["nll"], row["tokens"]] for row in rows]), _raise_mean)
 
 
-def _weighted(rows: Rows) -> Iterator[Sums]:
+def _weighted(rows: Predictions) -> Iterator[Sums]:
     """Weighted and plain means of `right` over the rows, or over those of bundles."""
     units = [unit.get("rows", [unit]) for unit in rows]
     if not all({"right", "weight"} <= row.keys() for unit in units for row in unit):
@@ -233,7 +233,7 @@ def _raise_mean(sums: np.ndarray) -> np.ndarray:
     return np.where(sums[:, 1] == 0, 0.0, np.exp(np.minimum(700.0, divide(sums[:, 0], sums[:, 1]))))
 
 
-def _bleu(rows: Rows) -> Iterator[Sums]:
+def _bleu(rows: Predictions) -> Iterator[Sums]:
     """BLEU by sacrebleu: from the n-grams that are right and guessed, and the two lengths."""
     from sacrebleu.metrics import BLEU
 

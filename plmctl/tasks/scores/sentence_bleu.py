@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from plmctl.tasks.record import Predictions
 from plmctl.text.letters import split_spaced
 
 SMOOTHED = 0.1  # matches of n-grams of a size of which none matches
@@ -35,7 +35,7 @@ def bleu2(golds: Sequence[str], guess: str) -> float:
     return brevity * math.sqrt(first * (second or SMOOTHED / max(1, len(words) - 1)))
 
 
-def mean(predictions: Sequence[Mapping[str, Any]], *, lowercase: bool) -> float:
+def mean(predictions: Predictions, *, lowercase: bool) -> float:
     """The mean of `bleu2` over the different sources in percent; the references of a source are
     those of all of its predictions, of which the first counts.
 

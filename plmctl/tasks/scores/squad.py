@@ -11,11 +11,12 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import add
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores import cmrc_text
 from plmctl.text.sentences import CJK
 
@@ -109,9 +110,7 @@ COMPARISONS: dict[str, Comparison] = {
 }
 
 
-def score_v1(
-    predictions: Sequence[Mapping[str, Any]], *, overlap: Overlap = "bag"
-) -> dict[str, float]:
+def score_v1(predictions: Predictions, *, overlap: Overlap = "bag") -> dict[str, float]:
     """Version 1.1: `{"golds": [...], "guess": text or None}`; the best gold counts; a missing
     guess (None) counts 0.
     """
@@ -130,7 +129,7 @@ def score_v1(
 
 
 def score_v2(
-    predictions: Sequence[Mapping[str, Any]], *, threshold: float = 0.0, overlap: Overlap = "bag"
+    predictions: Predictions, *, threshold: float = 0.0, overlap: Overlap = "bag"
 ) -> dict[str, float]:
     """Version 2.0: `{"golds", "guess": best text, "null_odds"}`; the answer is empty where
     `null_odds > threshold`.

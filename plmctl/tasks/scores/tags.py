@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from plmctl.core.parts import part_of
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.base import Scores
 
@@ -22,9 +22,7 @@ class TagScores(Scores):
     known = (*ENTITIES, *WORDS)
     default = ENTITIES
 
-    def __call__(
-        self, predictions: Sequence[Mapping[str, Any]], names: Sequence[str]
-    ) -> dict[str, float]:
+    def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
         flat = [tag for tags in gold for tag in tags], [tag for tags in guess for tag in tags]
         of_tags = metrics.by_name(None)

@@ -5,7 +5,7 @@ exact matches, texts that are new, perplexity.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -13,6 +13,7 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.exponential import exponentiate
 from plmctl.core.extras import require_library
 from plmctl.core.terminal import WARN, remark
+from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores import meteor, novelty, rouge, sentence_bleu
 from plmctl.tasks.scores import squad as squad_score
 from plmctl.tasks.scores.metrics import check_metrics
@@ -20,7 +21,6 @@ from plmctl.text.letters import count_unspaced, normalize_spaces, split_spaced
 from plmctl.text.sentences import CJK
 
 # each with source, guess, golds (references), nll and tokens (of the first reference)
-Predictions = Sequence[Mapping[str, Any]]
 BLEUS = {f"bleu_{n}": n for n in (1, 2, 3, 4)}  # by the longest n-grams that count
 NAMES = ("bleu", "chrf", "bleu2", *rouge.METRICS, "exact", "distinct1", "distinct2", "perplexity")
 NAMES += (*novelty.METRICS, *BLEUS, "meteor", "f1")
