@@ -127,7 +127,7 @@ class Label(Command):
         decision = join_decisions([each.task for each in members], [each.kept for each in members])
         ((name, texts),) = splits.items()
         unread = set.intersection(*({*each.unread[name]} for each in members))
-        strange = {texts[number].place for number in unread} if self.uncertain else set()
+        strange = {texts[number].place for number in unread}
         bundled = reader[1].splits.names_bundles
         left = LeftOut.find(texts, known, bundled=bundled, unread=strange)
         guesses = [
@@ -142,7 +142,7 @@ class Label(Command):
             if example.place not in left.places
         ]
         if not guesses:
-            what = f"none of its texts is new: {'; '.join(left.describe().values())}"
+            what = f"none of its texts is left: {'; '.join(left.describe().values())}"
             raise DataError(what, file=self.input, fix="input=<new texts>")
         labelled = known["train"] if self.labelled else []
         decided = {"decision": decision.describe()} if decision else {}

@@ -319,7 +319,7 @@ def test_empty_texts_are_left_out_and_one_label_for_all_is_told(
     place: Path, tmp_path: Path
 ) -> None:
     file, run = tmp_path / "new.csv", tmp_path / "run"
-    file.write_text('body\na fine play\n""\na dull play\n"  "\n')
+    file.write_text('body\na fine play\n""\na dull play\n"  "\n中文没有\n')
     shutil.copytree(place / "teacher", run)
     own = {"temperature": 1.0, "threshold": 0.0, "label": "+", "fitted": "dev"}
     (find(run) / "decision.json").write_text(json.dumps(own))
@@ -327,6 +327,7 @@ def test_empty_texts_are_left_out_and_one_label_for_all_is_told(
     result = CliRunner().invoke(make_app(), ["data", "label", *given, f"out={tmp_path}/out"])
     assert result.exit_code == 0, result.output
     assert f"left out: 2 empty texts, the first {file}:3" in result.stdout
+    assert f"the model hardly knows: left out, the first {file}:6" in result.stdout
     assert "all 2 texts have the label +: they teach no other one" in result.stderr
     texts = [row["text"] for row in read_rows(tmp_path / "out/train.jsonl")]
     assert texts == ["a fine play", "a dull play"]
@@ -377,7 +378,7 @@ def test_mistakes_are_named(place: Path, tmp_path: Path) -> None:
     old = f"input={tmp_path}/old.txt"
     (tmp_path / "old.txt").write_text("a dull film 00\n")
     said = plmctl("data", "label", given[0], given[2], old, code=3)
-    assert "old.txt: none of its texts is new: 1 in the labelled examples" in said
+    assert "old.txt: none of its texts is left: 1 in the labelled examples" in said
     (tmp_path / "old.txt").unlink()
     for words, told in (
         (["train.share=0.5"], "train.share=0.5: 1: students would learn a share"),
