@@ -422,20 +422,25 @@ def check_splits(task: Task) -> list[str]:
 
 
 def describe_reading(reader: Any) -> list[str]:
-    """One line for each file whose header was detected."""
-    return [f"{file}: {note}" for file, note in getattr(reader, "notes", {}).items()]
+    """One line for each note on how files were read, after the files that it is about."""
+    files = defaultdict[str, list[str]](list)
+    for file, note in getattr(reader, "notes", {}).items():
+        files[note].append(file)
+    return [f"{list_some(own)}: {note}" for note, own in files.items()]
 
 
 def describe_skipped(reader: Any) -> str:
-    """One line on the files in which rows were skipped, with the reason if `reader` knows it; ""
-    without such rows.
+    """One line on the files in which rows were skipped, with each reason that `reader` knows once;
+    "" without such rows.
     """
     known, usual = getattr(reader, "why", {}), getattr(reader, "leaves", "")
-    why = {file: reason for file in reader.skipped if (reason := known.get(file, usual))}
+    rows = defaultdict[str, list[str]](list)
+    for file, count in reader.skipped.items():
+        if count:
+            rows[known.get(file, usual)].append(f"{file}: {counted(count, 'row')}")
     return "; ".join(
-        f"{file}: {counted(count, 'row')} passed over{f': {why[file]}' if file in why else ''}"
-        for file, count in reader.skipped.items()
-        if count
+        f"{', '.join(own)} passed over{f': {reason}' if reason else ''}"
+        for reason, own in rows.items()
     )
 
 

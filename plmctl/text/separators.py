@@ -6,7 +6,6 @@ import contextlib
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
-from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from plmctl.core.terminal import remark
 COMMA = ","
 OTHERS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # as programs for tables write them
 LOOKED = 100  # lines
+_SAID = set[tuple[Path, str]]()  # folders with the separator of tables in them, after a remark
 FEW = 10  # rows: signs of a text divide fewer of them alike by chance
 DIVIDING = re.compile(r"(?<!\d),\S|,[^\s\d]")  # no comma of prose, nor of a decimal number
 BETWEEN_WORDS = re.compile(r"(?<!\d),|,(?!\d)")  # no comma of a decimal number
@@ -89,9 +89,11 @@ def _refuse_chance(file: Path, lines: Sequence[str], sign: str) -> None:
         )
 
 
-@cache
 def _say(file: Path, separator: str) -> None:
-    remark(f"{file}: its cells stand between {OTHERS[separator]}")
+    """Say it once for all tables of a folder."""
+    if (file.parent, separator) not in _SAID:
+        _SAID.add((file.parent, separator))
+        remark(f"{file}: its cells stand between {OTHERS[separator]}")
 
 
 def explain_uneven(lines: Sequence[str], wanted: Set[str]) -> tuple[str, str]:

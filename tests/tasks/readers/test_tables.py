@@ -9,7 +9,12 @@ import re
 import pytest
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.tasks.inference import describe_empty, describe_single, describe_skipped
+from plmctl.tasks.inference import (
+    describe_empty,
+    describe_reading,
+    describe_single,
+    describe_skipped,
+)
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.readers.choices import Choices
 from plmctl.tasks.readers.label_text import spell_label
@@ -440,3 +445,14 @@ def test_rows_that_semicolons_divide_unevenly_are_named(tmp_path, rows, what, fi
     assert "between semicolons; the first line has 2 of them" in said
     assert f"line 3 has {what}\n  fix: # {fix}" in said
     assert "did you mean" not in said
+
+
+def test_what_several_files_share_is_said_once():
+    table = Table(splits=SPLITS)
+    table.notes = {"a.csv": "it has no header", "b.csv": "one note", "c.csv": "it has no header"}
+    assert describe_reading(table) == ["a.csv, c.csv: it has no header", "b.csv: one note"]
+    table.skipped = {"a.csv": 2, "b.csv": 1, "c.csv": 1, "d.csv": 0}
+    table.why = {"a.csv": "no label", "b.csv": "no text", "c.csv": "no label"}
+    assert describe_skipped(table) == (
+        "a.csv: 2 rows, c.csv: 1 row passed over: no label; b.csv: 1 row passed over: no text"
+    )
