@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.artifacts.loading import Loaded
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, list_some
 from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import batches, inference
@@ -128,10 +128,9 @@ def describe_rare(question: ProbeItems) -> str:
     if not rare:
         return ""
     named = [f"{label} {train:,} and {test:,}" for label, (train, test) in rare.items()]
-    more = ", ..." if len(named) > SHOWN else ""
     return (
         f"{counted(len(rare), 'label')} with fewer than {FEW} items to learn from or to score, so"
-        f" accuracy says little of these: {', '.join(named[:SHOWN])}{more}."
+        f" accuracy says little of these: {list_some(named, SHOWN)}."
     )
 
 

@@ -99,6 +99,7 @@ class Clean(TaskUser, Command):
         from plmctl.tasks.cleaned import (
             arrange_columns,
             clean_table,
+            count_rows,
             describe_new_labels,
             describe_shares,
             divide_table,
@@ -136,6 +137,8 @@ class Clean(TaskUser, Command):
         )
         said = [*said, *describe_new_labels(known, table.kept)] if old else said
         found["remarks"] = [*said]
+        named = whole or {"labels": table.kept}
+        found["labels"] = {name: dict(count_rows(own).most_common()) for name, own in named.items()}
         shown = self._describe(task, arranged.get("train", table), whole, notes)
         return self.report(found, [*said, *shown])
 

@@ -133,7 +133,7 @@ class Parts:
             self.job.tell(f"{self.out} is joined already")
             return joined
         if lacking:
-            named = ", ".join(map(str, lacking[:20])) + ", ..." * (len(lacking) > 20)
+            named = list_some(lacking, 20)
             what = f"{len(lacking)} of {self.count} parts of this text are missing: {named}"
             raise DataError(what, file=self.home.parent, fix=self.spell(lacking))
         identity = {**self.identity, "shard_tokens": self.job.shard_tokens}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from plmctl.core.errors import ConfigError, find_meant, nearest
+from plmctl.core.errors import ConfigError, find_meant, list_some, nearest
 from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Backbone
 from plmctl.models.encoder_decoder import LAST
@@ -59,7 +59,7 @@ def find_token(language: str, vocab: Vocab, path: str) -> str:
     if (token := spell_language(language, known)) is not None:
         return token
     alike = [token for token in known if token.startswith(f"{language}_")]
-    shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "") or "none"
+    shown = list_some(known) or "none"
     allowed = f"a token of this tokenizer: {shown}{nearest(language, known)}"
     meant = next((each for each in (*alike, find_meant(language, known)) if each), None)
     fix = spell_setting(path, meant)

@@ -10,7 +10,7 @@ from typing import Any
 from plmctl.config.part_help import list_settings
 from plmctl.config.plugins import as_words
 from plmctl.config.recipes import part_files
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, list_some
 from plmctl.core.spelling import spell_line
 from plmctl.text.tabular import OBJECTS, cells_of, kind_of, objects_of
 
@@ -28,8 +28,7 @@ def describe_labels(path: Any, config_dirs: Sequence[str] = ()) -> str:
     if task := find_task(names, config_dirs):
         line = spell_line("data", "check", path, f"task={task}", *as_words((), config_dirs))
         return f"{line}  checks the labels"
-    listed = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-    what = f"the columns of {file} ({listed})"
+    what = f"the columns of {file} ({list_some(names, 4)})"
     return f"labels are checked with task=, which names {what}: plmctl help task"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from plmctl.analysis.paired import McNemar, PairedDifference, compare_form, count_discordant
 from plmctl.analysis.statistics import spell_p
-from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.core.errors import DataError, UsageError, list_some, nearest
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import counted, print_columns, remark, tell
 from plmctl.report.predicted import (
@@ -40,7 +40,6 @@ from plmctl.tasks.scores.metrics import is_larger_better, spell_metric
 from plmctl.tasks.scores.resampling import Form, Sums, Whole, find_forms
 
 SAMPLES = 10_000
-SHOWN = 5  # ids in a message
 SECONDS = 30.0  # for a score that is computed anew of every draw
 PERPLEXITY = "perplexity"
 OTHER_TOKENS = (
@@ -203,7 +202,7 @@ def align(a: Predicted, b: Predicted) -> tuple[list[Row], list[Row]]:
         for side, own, other in ((a, left, right), (b, right, left))
     }
     if lines := [
-        f"{len(ids):,} only in {file}: {_some(ids)}" for file, ids in missing.items() if ids
+        f"{len(ids):,} only in {file}: {list_some(ids)}" for file, ids in missing.items() if ids
     ]:
         raise DataError(
             f"other examples than those of {a.file}: {'; '.join(lines)}",
@@ -215,15 +214,11 @@ def align(a: Predicted, b: Predicted) -> tuple[list[Row], list[Row]]:
         one = differ[0]
         raise DataError(
             f"{len(differ):,} of {len(left):,} examples have another gold label than in {a.file}:"
-            f" {_some(differ)} (of {one}: {_gold(right[one])!r}, not {_gold(left[one])!r})",
+            f" {list_some(differ)} (of {one}: {_gold(right[one])!r}, not {_gold(left[one])!r})",
             file=b.file,
             fix="take predictions of the same examples; --id says which column tells them apart",
         )
     return list(left.values()), [right[id] for id in left]
-
-
-def _some(ids: Sequence[str]) -> str:
-    return ", ".join(ids[:SHOWN]) + (", ..." if len(ids) > SHOWN else "")
 
 
 def _gold(row: Row) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from plmctl.core.folding import fold_name
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted
 from plmctl.data.check.finding import shorten
-from plmctl.data.check.labels import find_key, group_copies, is_disputed
+from plmctl.data.check.labels import LABELS, find_key, group_copies, is_disputed
 from plmctl.tasks.inference import count_labels
 from plmctl.tasks.predictions import has_names, spell_json
 from plmctl.tasks.readers import files
@@ -285,13 +285,18 @@ def divide_table(splits: Splits, examples: Examples) -> dict[str, list[Example]]
     return {name: parts[name] for name in splits.divided}
 
 
+def count_rows(examples: Iterable[Example]) -> Counter[str]:
+    """The number of rows of each label."""
+    return Counter(_spell(each.label) for each in examples)
+
+
 def describe_part(name: str, examples: Examples) -> str:
     """The rows of a part with their labels and bundles."""
-    labels = Counter(_spell(each.label) for each in examples)
-    shown = ", ".join(f"{label} {n:,}" for label, n in labels.most_common(8))
-    more = ", ..." if len(labels) > 8 else ""
+    labels = count_rows(examples)
+    shown = list_some([f"{label} {n:,}" for label, n in labels.most_common()], LABELS)
+    shown = f"{len(labels)} labels: {shown}; --json lists all" if len(labels) > LABELS else shown
     of = spell_bundles(count_bundles([{"bundle": each.bundle} for each in examples]))
-    return f"  {name}: {counted(len(examples), 'row')}{of} ({shown}{more})"
+    return f"  {name}: {counted(len(examples), 'row')}{of} ({shown})"
 
 
 def describe_shares(splits: Splits, parts: Mapping[str, Examples]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from string import ascii_letters
@@ -621,3 +621,11 @@ def test_a_rare_label_may_be_another_one() -> None:
         "財務": ["财务", "账号"],
         "ｖｉｐ ": ["VIP"],
     }
+
+
+def test_many_labels_are_listed_as_far_as_a_line_goes() -> None:
+    train = [replace(each, label=f"l{n:02}") for n, each in enumerate(examples(30))]
+    found = of(labels.check("x", {"train": train}))
+    assert found["labels"].found.startswith("30: l00 3.3%, ")
+    assert found["labels"].found.endswith("l19 3.3% and 10 more; --json lists all")
+    assert found["rare labels"].found.endswith("l19 and 10 more")

@@ -15,7 +15,7 @@ from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.check import check_task
 from plmctl.tasks.classification import Classification
-from plmctl.tasks.cleaned import choose_rows, clean_table, describe_shares
+from plmctl.tasks.cleaned import choose_rows, clean_table, describe_part, describe_shares
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
 
@@ -241,6 +241,15 @@ def test_a_part_says_its_share_where_bundles_make_it_another(tmp_path: Path) -> 
     notes = describe_shares(splits, {"train": rows[9:], "dev": rows[:9], "test": []})
     assert notes == {"dev": ", 22.5% instead of 15.0%: bundles stay together"}
     assert not describe_shares(splits, {"train": rows[6:], "dev": rows[:6]})
+
+
+def test_many_labels_are_counted_and_said_where_to_see() -> None:
+    few = [Example("", {"text": "a"}, str(n % 20)) for n in range(40)]
+    assert describe_part("dev", few).endswith(", 19 2)")
+    several = [Example("", {"text": "a"}, str(n % 50)) for n in range(100)]
+    said = describe_part("dev", several)
+    assert said.startswith("  dev: 100 rows (50 labels: 0 2, 1 2, ")
+    assert said.endswith("19 2 and 30 more; --json lists all)")
 
 
 def test_data_check_counts_what_data_clean_leaves_out(tmp_path: Path) -> None:

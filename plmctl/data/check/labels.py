@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, list_some
 from plmctl.core.folding import fold_name
 from plmctl.core.terminal import counted
 from plmctl.data.check.characters import CharacterCounts, judge_characters, judge_markup
@@ -32,6 +32,7 @@ from plmctl.text.sentences import CJK
 _HAN = re.compile(f"[{CJK}]")
 SKIPPED = ("answers", "places", "source")  # fields that belong to the label, or say words again
 _FEW = 10  # a label with fewer examples can hardly be learnt
+LABELS = 20  # labels that a line names
 _LITTLE = 200  # examples
 _BATCH = 4096  # examples whose characters are counted together
 _SCORES = 20  # so many different numbers, or more, are a scale and not classes
@@ -204,11 +205,9 @@ def _judge_classes(labels: Mapping[str, Counter[str]], *, one_each: bool) -> lis
     train = labels["train"]
     share = train.most_common(1)[0][1] / train.total() if one_each else 0.0
     rare = sorted(label for label, count in train.items() if count < _FEW)
-    summary = ", ".join(
-        f"{label} {format_percent(count / train.total())}" for label, count in train.most_common(8)
-    )
-    summary += ", ..." if len(train) > 8 else ""
-    few = f": {', '.join(rare[:5])}" if rare else ""
+    shares = [f"{label} {format_percent(n / train.total())}" for label, n in train.most_common()]
+    summary = list_some(shares, LABELS) + ("; --json lists all" if len(train) > LABELS else "")
+    few = f": {list_some(rare, LABELS)}" if rare else ""
     alike = find_alike_labels(rare, train)
     few += "".join(f"; {label} may be {' or '.join(others)}" for label, others in alike.items())
     unseen = {name: sorted(set(counts) - set(train)) for name, counts in labels.items()}
@@ -238,7 +237,7 @@ def _judge_classes(labels: Mapping[str, Counter[str]], *, one_each: bool) -> lis
         Finding(
             "labels that train lacks",
             "bad" if strange else "ok",
-            "; ".join(f"{name}: {', '.join(counts[:5])}" for name, counts in strange.items())
+            "; ".join(f"{name}: {list_some(counts, LABELS)}" for name, counts in strange.items())
             or "none",
             (
                 "No model can learn them: correct the spelling, or split the data again."

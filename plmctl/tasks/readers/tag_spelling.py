@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, list_some
 from plmctl.tasks.readers.schemes import IO, PlacedTags, canonical, tells_entities
 
 _BETWEEN = "[-_.:/|#+]"
@@ -77,8 +77,7 @@ def unify(
         _refuse_mixed(sentences, known, file)
         return list(sentences), ""
     changed = {tag: own for tag, own in sorted(marks.items()) if tag != own}
-    note = ", ".join(f"{tag} is read as {own}" for tag, own in list(changed.items())[:SHOWN])
-    note += ", ..." if len(changed) > SHOWN else ""
+    note = list_some([f"{tag} is read as {own}" for tag, own in changed.items()], SHOWN)
     return [PlacedTags(line, [marks[tag] for tag in tags]) for line, tags in sentences], note
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, list_some
 from plmctl.core.parts import part_of
 from plmctl.core.spelling import spell_setting
 from plmctl.tasks.record import Example, Predictions
@@ -136,11 +136,10 @@ class LabelScores(Scores):
         rare = sorted((counts[name], name) for name in known if counts[name] < FEW_ROWS)
         if not 0 < len(rare) < len(known):
             return ""
-        named = ", ".join(f"{name} {count:,}" for count, name in rare[:SHOWN])
-        more = ", ..." if len(rare) > SHOWN else ""
+        named = list_some([f"{name} {count:,}" for count, name in rare], SHOWN)
         return (
             f"the mean of {len(known):,} classes that are labels or predictions here, each with the"
-            f" same weight; fewer than {FEW_ROWS} rows have: {named}{more}"
+            f" same weight; fewer than {FEW_ROWS} rows have: {named}"
         )
 
 
