@@ -12,7 +12,7 @@ from plmctl.config.build import MISSING
 from plmctl.config.command import About, Command, Result
 from plmctl.config.schema import TaskUser
 from plmctl.config.spec import key_of
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, list_some
 from plmctl.core.spelling import spell_setting, spell_word
 from plmctl.storage.resumable import RECORD
 
@@ -104,6 +104,7 @@ class Clean(TaskUser, Command):
             describe_shares,
             divide_table,
             extend_parts,
+            find_missing,
             read_parts,
         )
 
@@ -137,8 +138,12 @@ class Clean(TaskUser, Command):
         )
         said = [*said, *describe_new_labels(known, table.kept)] if old else said
         found["remarks"] = [*said]
-        named = whole or {"labels": table.kept}
+        named: Mapping[str, Sequence[Example]] = whole or {"labels": table.kept}
         found["labels"] = {name: dict(count_rows(own).most_common()) for name, own in named.items()}
+        missing = find_missing(splits, whole)
+        found["missing labels"] = missing
+        for name, own in missing.items():
+            notes[name] = f"{notes.get(name, '')}; it lacks {list_some(own)}"
         shown = self._describe(task, arranged.get("train", table), whole, notes)
         return self.report(found, [*said, *shown])
 

@@ -162,7 +162,7 @@ def extend_parts(
         total, test = sum(sizes.values()), sizes.get("test", 0)
         dev_share = sizes.get("dev", 0) / max(1, total - test)
         splits = replace(splits, dev_share=dev_share, test_share=test / total)
-    for name, own in splits.divide(rest).items() if rest else ():
+    for name, own in splits.divide(rest, balanced=True).items() if rest else ():
         found[name if name in known else "train"] += own
     order = {each.place: number for number, each in enumerate(table.kept)}
     return {name: sorted(own, key=lambda each: order[each.place]) for name, own in found.items()}
@@ -269,15 +269,15 @@ def choose_rows(
 
 
 def divide_table(splits: Splits, examples: Examples) -> dict[str, list[Example]]:
-    """The examples of train, dev and test, as a fine-tuning would hold them out; {} where no
-    setting wants parts.
+    """The examples of train, dev and test, with the same share of each label where nothing stands
+    against it; {} where no setting wants parts.
 
     Raises:
         DataError: Nothing can be held out.
     """
     if not (splits.dev_share or splits.test_share or splits.folds):
         return {}
-    parts = splits.divide(examples)
+    parts = splits.divide(examples, balanced=True)
     for name, share in splits.divided.items():
         if not parts[name]:
             what = f"no row of {name} is left by the share {share:.3g}: bundles stay together"
@@ -297,6 +297,21 @@ def describe_part(name: str, examples: Examples) -> str:
     shown = f"{len(labels)} labels: {shown}; --json lists all" if len(labels) > LABELS else shown
     of = spell_bundles(count_bundles([{"bundle": each.bundle} for each in examples]))
     return f"  {name}: {counted(len(examples), 'row')}{of} ({shown})"
+
+
+def find_missing(splits: Splits, parts: Mapping[str, Examples]) -> dict[str, list[str]]:
+    """{part: the labels of other parts that it lacks, with their rows}, where it lacks some."""
+    labels = {
+        name: Counter(label for each in own for label in splits.labels(each))
+        for name, own in parts.items()
+    }
+    whole: Counter[str] = sum(labels.values(), Counter())
+    lacking = {name: sorted(whole.keys() - own.keys()) for name, own in labels.items()}
+    return {
+        name: [f"{label} ({counted(whole[label], 'row')})" for label in own]
+        for name, own in lacking.items()
+        if own and parts[name]
+    }
 
 
 def describe_shares(splits: Splits, parts: Mapping[str, Examples]) -> dict[str, str]:

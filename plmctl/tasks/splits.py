@@ -137,9 +137,15 @@ class Splits:
     def _parts(self) -> dict[str, list[Example]]:
         return self.divide(self.reader.read(self.path, "train", self.columns))
 
-    def divide(self, train: Examples) -> dict[str, list[Example]]:
-        """The parts of the training examples: train, dev and test."""
-        how: Any = {"unit": self.unit, "labels": self.labels}
+    def divide(self, train: Examples, *, balanced: bool = False) -> dict[str, list[Example]]:
+        """The parts of the training examples: train, dev and test.
+
+        Args:
+            train: The examples.
+            balanced: Whether dev and test have the same share of each label. Runs hold their dev
+                out without it, so that those of older versions find the same one.
+        """
+        how: Any = {"unit": self.unit, "labels": self.labels, "balanced": balanced}
         test: list[Example] = []
         dev: list[Example] = []
         if self.tested_share:

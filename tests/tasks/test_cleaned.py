@@ -252,6 +252,21 @@ def test_many_labels_are_counted_and_said_where_to_see() -> None:
     assert said.endswith("19 2 and 30 more; --json lists all)")
 
 
+def test_labels_that_a_part_lacks_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"text {n},{'often' if n % 3 else 'less'}" for n in range(60)]
+    file = write(tmp_path / "t.csv", ["text,label", *rows, "a,rare", "b,rare", "c,once"], "\n")
+    shares = ["task.dev_share=0.2", "task.test_share=0.2"]
+    assert (
+        perform(compose("clean", None, ["task=classification", f"task.path={file}", *shares])) == 0
+    )
+    train, dev, test = capsys.readouterr().out.splitlines()[1:4]
+    assert dev.endswith("; it lacks once (1 row), rare (2 rows)")
+    assert test.endswith("rare 1); it lacks once (1 row)")  # test is held out first
+    assert "lacks" not in train
+
+
 def test_data_check_counts_what_data_clean_leaves_out(tmp_path: Path) -> None:
     """Rows of empty texts, contradictions and copies are three kinds: none counts as two."""
     rows = ["a,x", "A,y", "a,x", "b,x", "B,X", "b,x", " ,x", ",y", ",x", "c,y"]

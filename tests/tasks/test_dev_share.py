@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,38 @@ def test_a_single_file_is_cut_by_content(tmp_path: Path) -> None:
     (tmp_path / "other.tsv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
     assert set(texts(task(tmp_path / "other.tsv").read("dev"))) == set(texts(dev))  # not by place
     assert len(task(tmp_path / "all.tsv", "task.dev_share=0.5").read("dev")) == 30
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25])
+def test_a_balanced_part_has_the_share_of_each_label(share: float) -> None:
+    sizes = {"a": 120, "b": 57, "c": 9, "d": 3, "e": 2, "f": 1}
+    rows = [(f"{label}{n}", label) for label, size in sizes.items() for n in range(size)]
+    how = {"unit": lambda row: row[0], "labels": lambda row: [row[1]]}
+    train, dev = hold_out(rows, share, **how, balanced=True)
+    assert len(dev) == round(share * len(rows))
+    assert sorted([*train, *dev]) == sorted(rows)
+    counts = Counter(label for _, label in dev)
+    for label, size in sizes.items():
+        assert (counts[label] > 0) == (size > 1), label
+        if label != "a":  # the largest gives to those that would have none
+            assert abs(counts[label] - share * size) < 1
+    assert set(sizes) == {label for _, label in train}
+    assert hold_out(rows[::-1], share, **how, balanced=True)[1] == dev[::-1]
+    # without a room for all labels, as many have one as there is
+    few = [(f"{n}", str(n % 50)) for n in range(100)]
+    assert len({label for _, label in hold_out(few, 0.1, **how, balanced=True)[1]}) == 10
+
+
+def test_bundles_stay_together_in_a_balanced_part() -> None:
+    rows = [(f"{n}", "yes" if n % 30 < 3 else "no", n // 3) for n in range(300)]  # 10 bundles yes
+    how = {"unit": lambda row: str(row[2]), "labels": lambda row: [row[1]]}
+    train, dev = hold_out(rows, 0.2, **how, balanced=True)
+    assert Counter(label for _, label, _ in dev) == {"yes": 6, "no": 54}
+    assert not {row[2] for row in dev} & {row[2] for row in train}
+    mixed = [(f"{n}", str(n % 4), n // 5) for n in range(200)]  # each bundle has all four
+    dev = hold_out(mixed, 0.2, **how, balanced=True)[1]
+    assert len(dev) == 40
+    assert all(9 <= n <= 12 for n in Counter(label for _, label, _ in dev).values())
 
 
 def test_every_example_is_in_dev_of_one_fold(tmp_path: Path) -> None:

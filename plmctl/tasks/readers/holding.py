@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 Example = TypeVar("Example")
@@ -35,12 +35,22 @@ def hold_out(
     *,
     unit: Callable[[Example], str],
     labels: Callable[[Example], Iterable[str]],
+    balanced: bool = False,
 ) -> tuple[list[Example], list[Example]]:
     """(train, dev), both in the order of `examples`; dev has about `share` of them, and none where
     that is impossible.
 
     Examples of one `unit` are on the same side: the hash of the unit decides, independent of other
     examples. All `labels` of dev occur in train, too.
+
+    Args:
+        examples: The examples.
+        share: The share of dev.
+        unit: The unit of an example; examples of one stay together.
+        labels: The labels of an example.
+        balanced: Whether dev has the same share of each label, as far as units allow. The units of
+            the rarest label come first (Sechidis et al., 2011, iterative stratification). A label
+            with two examples has one in dev.
     """
     units: dict[bytes, list[int]] = defaultdict(list)
     for index, example in enumerate(examples):
@@ -48,13 +58,55 @@ def hold_out(
     remaining = Counter(label for example in examples for label in labels(example))
     target, order = max(1, round(share * len(examples))), sorted(units)
     room = max(target, min(map(len, units.values()), default=0))
+    owned = {
+        key: Counter(label for index in units[key] for label in labels(examples[index]))
+        for key in order
+    }
     dev: set[int] = set()
-    for key in order if len(units) > 1 else ():
-        if len(dev) + len(units[key]) > room:
+    for key in _order_evenly(owned, share) if balanced else order if len(units) > 1 else ():
+        if len(dev) + len(units[key]) > room or not dev.isdisjoint(units[key]):
             continue
-        own = Counter(label for index in units[key] for label in labels(examples[index]))
-        if all(remaining[label] > count for label, count in own.items()):
+        if all(remaining[label] > count for label, count in owned[key].items()):
             dev.update(units[key])
-            remaining.subtract(own)
+            remaining.subtract(owned[key])
     train = [example for index, example in enumerate(examples) if index not in dev]
     return train, [examples[index] for index in sorted(dev)]
+
+
+def _order_evenly(owned: Mapping[bytes, Counter[str]], share: float) -> list[bytes]:
+    """The units, with `share` of each label at the beginning: those for the rarest label first."""
+    counts = Counter[str]()
+    for own in owned.values():
+        counts.update(own)
+    wanted = _divide_wanted(counts, share)
+    having = defaultdict[str, list[bytes]](list)
+    for key, own in owned.items():
+        for label in own:
+            having[label].append(key)
+    chosen, taken = dict[bytes, None](), Counter[str]()
+    for label in sorted(counts, key=lambda label: (counts[label], label)):
+        for spare in (0, max(counts.values())):  # units with too many of other labels come last
+            for key in having[label]:
+                own = owned[key]
+                fits = all(taken[each] + n <= wanted[each] + spare for each, n in own.items())
+                if taken[label] < wanted[label] and key not in chosen and fits:
+                    chosen[key] = None
+                    taken.update(own)
+    return [*chosen, *(key for key in owned if key not in chosen)]
+
+
+def _divide_wanted(counts: Counter[str], share: float) -> Counter[str]:
+    """The examples of each label in a part, all together `share` of them, by the largest
+    remainders; a label with two has one before another has two.
+    """
+    wanted = Counter({label: int(share * count) for label, count in counts.items()})
+    rest = sorted(counts, key=lambda label: (wanted[label] - share * counts[label], label))
+    for label in rest[: round(share * counts.total()) - wanted.total()]:
+        wanted[label] += 1
+    for label in sorted(counts, key=lambda label: (-counts[label], label)):
+        if not wanted[label] and counts[label] > 1:
+            most = max(wanted, key=lambda each: (wanted[each], each))
+            if wanted[most] > 1:
+                wanted[most] -= 1
+                wanted[label] += 1
+    return wanted
