@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -22,8 +19,8 @@ from plmctl.interop.bert import (
     task_architectures,
 )
 from plmctl.interop.family import Architecture, Node, row_classes
-from plmctl.interop.names import NameRule, Tensors, linear, maps, same
-from plmctl.interop.settings import Key, Numbers, Only, Written, activation, change
+from plmctl.interop.names import NameRule, Tensors, Weights, linear, maps, same
+from plmctl.interop.settings import Config, Key, Numbers, Only, Written, activation, change
 from plmctl.nn.layout import count_copies, parse
 
 GROUP = "encoder.albert_layer_groups.{i}.albert_layers.0"
@@ -97,7 +94,7 @@ class AlbertFamily(BertFamily):
     ties = TIES
     pooler = OWN_POOLER
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         if numbers.num_layers % numbers.groups:
             allowed = (
@@ -154,15 +151,13 @@ class AlbertFamily(BertFamily):
             for part, tensor in _identity(numbers.width).items()
         }
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         config = _normalize(config)
         numbers = super().measure(config, tensors, pad)
         groups = (config["model"].get("stack") or {}).get("share") or {}
         return numbers.but(groups=groups.get("a", numbers.num_layers))
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         config = _normalize(config)
         embedding = config["model"].get("embedding") or {}
         widths = {"table_width": embedding.get("table_width") or numbers.width}
@@ -175,7 +170,7 @@ def _identity(width: int) -> dict[str, Tensor]:
     return {"weight": torch.eye(width), "bias": torch.zeros(width)}
 
 
-def _normalize(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _normalize(config: Config) -> Config:
     """`config` with an encoder's layers as `af*12` and their sharing as `{a: G, f: G}`, also for
     `af@12`.
     """

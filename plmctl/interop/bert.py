@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop.family import Architecture, Family, Node, linear_class, lm_head, row_classes
@@ -11,6 +10,7 @@ from plmctl.interop.names import NameRule, linear, maps, same
 from plmctl.interop.settings import (
     TIED,
     VOCAB,
+    Config,
     Key,
     Numbers,
     Only,
@@ -279,7 +279,7 @@ class BertFamily(Family):
     pooler: Sequence[NameRule] = OWN_POOLER
     unread: tuple[str, ...] = ("sbo",)
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         eps = 1e-5 if settings.get("type_vocab_size") == UNILM else 1e-12
         return super().numbers({"layer_norm_eps": eps, **settings})
 
@@ -288,12 +288,12 @@ class BertFamily(Family):
         nodes["model"]["embedding"]["segments"] = max(2, numbers.segments)  # fewer is RoBERTa
         return nodes
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         if _by_segment(config):  # the mask of such a model is an argument of the published class
             config = {**config, "pattern": self.nodes(numbers)["pattern"]}
         return super().find_differences(config, numbers)
 
-    def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
+    def list_unexpressed(self, config: Config) -> list[str]:
         pattern = "pattern: its config.json cannot express it; give each batch a 4-D attention_mask"
         return [pattern] if _by_segment(config) else []
 
@@ -311,7 +311,7 @@ class BertFamily(Family):
         return lm_head(numbers, transform=True, **inside)
 
 
-def _by_segment(config: Mapping[str, Any]) -> bool:
+def _by_segment(config: Config) -> bool:
     """Whether the pattern is that of UniLM (Dong et al., 2019, arXiv:1905.03197), which depends on
     the segments.
     """

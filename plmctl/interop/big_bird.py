@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from torch import Tensor
-
 from plmctl.core.values import Count, Whole
 from plmctl.interop.bert import ACTIVATIONS, MLM, NSP, SETTINGS, BertFamily, choice_class
 from plmctl.interop.family import Architecture, Node, linear_class, row_classes
-from plmctl.interop.names import NameRule, linear
+from plmctl.interop.names import NameRule, Weights, linear
 from plmctl.interop.roberta import classifier_rules
-from plmctl.interop.settings import Key, Numbers, Only, Written, activation, change, pad
+from plmctl.interop.settings import Config, Key, Numbers, Only, Written, activation, change, pad
 
 PATTERN = "plmctl.attention.patterns.big_bird.BigBird"
 OWN_POOLER: list[NameRule] = linear("heads.pooler.dense", "pooler")
@@ -53,7 +51,7 @@ def describe_blocks(numbers: Numbers) -> str:
     )
 
 
-def list_random_blocks(config: Mapping[str, Any]) -> list[str]:
+def list_random_blocks(config: Config) -> list[str]:
     """Export: that the random blocks of a model are others in the published class, in words."""
     if not config["pattern"].get("random"):
         return []
@@ -101,7 +99,7 @@ class BigBirdFamily(BertFamily):
     pooler = OWN_POOLER
     unread: tuple[str, ...] = ()
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         none = {"block": 0, "random": 0} if numbers.kind == FULL else {}
         return numbers.but(seed=0, **none)  # the seed of the random blocks is ours alone
@@ -123,12 +121,10 @@ class BigBirdFamily(BertFamily):
             nodes["pattern"] = block_pattern(numbers)
         return nodes
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         return super().measure(config, tensors, pad).but(**measure_blocks(config["pattern"]))
 
-    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         none = numbers.block and not numbers.random
         few = ["pattern.random=0 (published: 1 or more)"] if none else []
         return super().find_unstated(config, numbers) + few
@@ -136,7 +132,7 @@ class BigBirdFamily(BertFamily):
     def describe_reading(self, numbers: Numbers) -> str:
         return describe_blocks(numbers)
 
-    def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
+    def list_unexpressed(self, config: Config) -> list[str]:
         return list_random_blocks(config)
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:

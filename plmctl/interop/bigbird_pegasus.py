@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
-
-from torch import Tensor
+from collections.abc import Sequence
+from typing import Literal
 
 from plmctl.core.values import Count, Whole
 from plmctl.interop.bart import (
@@ -29,8 +27,8 @@ from plmctl.interop.big_bird import (
 )
 from plmctl.interop.family import Architecture, Node, linear_class, row_classes
 from plmctl.interop.mbart import pre_norm_rules
-from plmctl.interop.names import NameRule, linear, maps, same
-from plmctl.interop.settings import Key, Numbers, change
+from plmctl.interop.names import NameRule, Weights, linear, maps, same
+from plmctl.interop.settings import Config, Key, Numbers, change
 from plmctl.interop.stacks import HEAD, TABLES
 
 FINAL = "layernorm_embedding"  # their name of the last norm of a stack
@@ -76,7 +74,7 @@ class BigBirdPegasusFamily(BartFamily):
         Architecture("BigBirdPegasusModel", bare=True),
     )
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         return numbers.but(seed=0, **({"block": 0, "random": 0} if numbers.kind == FULL else {}))
 
@@ -103,9 +101,7 @@ class BigBirdPegasusFamily(BartFamily):
         )
         return nodes | ({"pattern": block_pattern(numbers)} if numbers.block else {})
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         plain = super().measure(config, tensors, pad)
         cell = (((config["model"].get("encoder") or {}).get("stack") or {}).get("cells") or {}).get(
             "a"
@@ -115,5 +111,5 @@ class BigBirdPegasusFamily(BartFamily):
     def describe_reading(self, numbers: Numbers) -> str:
         return describe_blocks(numbers)
 
-    def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
+    def list_unexpressed(self, config: Config) -> list[str]:
         return list_random_blocks(config)

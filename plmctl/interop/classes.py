@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-
-from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError, list_some
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.interop.family import Architecture, Family
+from plmctl.interop.names import Weights
 
 ROW_HEADS = (  # whichever family the backbone is of
     "fine-tune with a head that a published class has: heads.class.dense=true"
@@ -55,9 +54,7 @@ def architecture_for(family: Family, heads: Sequence[str]) -> tuple[Architecture
     return architecture, lost
 
 
-def architecture_of(
-    family: Family, name: str | None, tensors: Mapping[str, Tensor]
-) -> Architecture:
+def architecture_of(family: Family, name: str | None, tensors: Weights) -> Architecture:
     """The class called `name` (None: any), or one with more heads if their tensors exist.
 
     (The released bert-base is called BertForMaskedLM and has the pooler and the next-sentence
@@ -85,7 +82,7 @@ def architecture_of(
     return with_pooler(family, architecture) if carried else architecture
 
 
-def bare_in(family: Family, tensors: Mapping[str, Tensor]) -> Architecture:
+def bare_in(family: Family, tensors: Weights) -> Architecture:
     """The backbone alone, or with its pooler, whichever is in `tensors` (without prefix)."""
     return next(a for a in family.architectures if a.bare and a.in_file(tensors))
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count
 from plmctl.interop.bert import EMBEDDING, INNER, LAYER, OURS, PLACES, task_architectures
 from plmctl.interop.electra import MLM, ElectraFamily
 from plmctl.interop.family import Architecture, Node, rename_cells, row_classes
-from plmctl.interop.names import NameRule, linear, maps, same
+from plmctl.interop.names import NameRule, Weights, linear, maps, same
 from plmctl.interop.roberta import classifier_rules
-from plmctl.interop.settings import Key, Numbers, change
+from plmctl.interop.settings import Config, Key, Numbers, change
 
 CELLS = "plmctl.nn.cells"
 SELF = f"{LAYER}.attention.self"
@@ -93,7 +90,7 @@ class ConvBertFamily(ElectraFamily):
         Architecture("ConvBertModel", bare=True),
     )
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         heads = max(1, numbers.num_heads // numbers.ratio)
         if numbers.width % (2 * heads):
@@ -149,9 +146,7 @@ class ConvBertFamily(ElectraFamily):
         own = {"activation": numbers.activation}
         return node | (own if name in ("class", "score") else {})
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         stack = (config.get("model") or {}).get("stack") or {}
         inner = "y" if "y" in str(stack.get("layout")) else "f"
         plain = rename_cells(config, {"m": "a", inner: "f"})

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,8 +26,8 @@ from plmctl.interop.bert import (
 )
 from plmctl.interop.difference import spell_layouts
 from plmctl.interop.family import Architecture, Family, Node, lm_head, row_classes
-from plmctl.interop.names import NameRule, Tensors, linear, maps, same
-from plmctl.interop.settings import Key, Numbers, Only, Settings, change
+from plmctl.interop.names import NameRule, Tensors, Weights, linear, maps, same
+from plmctl.interop.settings import Config, Key, Numbers, Only, Settings, change
 
 ATTENTION = "plmctl.nn.cells.disentangled_attention.DisentangledAttention"
 TERMS = ("c2p", "p2c")  # where a config does not name them
@@ -129,7 +128,7 @@ class DebertaV2Family(Family):
     )
     ties = TIES
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         found = super().numbers(settings)
         if wrong := [term for term in found.terms if term not in ("c2p", "p2c")]:
             raise ConfigError("config.json: pos_att_type", wrong[0], "c2p, p2c or both")
@@ -256,7 +255,7 @@ class DebertaV2Family(Family):
         nodes = self.nodes(numbers)
         return spell_layouts(nodes) if numbers.kernel else nodes
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         model, stack = config["model"], config["model"].get("stack") or {}
         cells = dict(stack.get("cells") or {})
         if "a" in cells and cells["a"].get("_target_") == ATTENTION:  # in any order, or by default
@@ -269,9 +268,7 @@ class DebertaV2Family(Family):
             config = {**config, "model": {**model, "embedding": embedding}}
         return super().find_differences(config, numbers)
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         plain, position = super().measure(config, tensors, pad), config.get("position") or {}
         model = config.get("model") or {}
         cells = (model.get("stack") or {}).get("cells") or {}

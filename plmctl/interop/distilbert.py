@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch import Tensor
+from collections.abc import Sequence
 
 from plmctl.core.values import Count, Rate
 from plmctl.interop.bert import (
@@ -18,8 +15,18 @@ from plmctl.interop.bert import (
     task_architectures,
 )
 from plmctl.interop.family import Architecture, Node, row_classes
-from plmctl.interop.names import NameRule, linear, maps, same
-from plmctl.interop.settings import TIED, VOCAB, Key, Numbers, Settings, Written, activation, pad
+from plmctl.interop.names import NameRule, Weights, linear, maps, same
+from plmctl.interop.settings import (
+    TIED,
+    VOCAB,
+    Config,
+    Key,
+    Numbers,
+    Settings,
+    Written,
+    activation,
+    pad,
+)
 
 LAYER = "transformer.layer.{i}"
 MLM = lm_rules(
@@ -99,7 +106,7 @@ class DistilBertFamily(BertFamily):
     pooler = ()
     unread: tuple[str, ...] = ()
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         return super().numbers(settings).but(eps=1e-12)
 
     def nodes(self, numbers: Numbers) -> Node:
@@ -118,9 +125,7 @@ class DistilBertFamily(BertFamily):
         node = super().head(name, numbers.but(eps=1e-12), outputs)
         return node | (own if name in ROWS else {})
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         heads = config.get("heads") or {}
         rates = [heads[name]["dropout"] for name in ROWS if "dropout" in (heads.get(name) or {})]
         return super().measure(config, tensors, pad).but(row_dropout=next(iter(rates), 0.2))

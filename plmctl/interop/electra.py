@@ -4,9 +4,6 @@ and generators.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from plmctl.interop.bert import (
     BACKBONE,
     PLACES,
@@ -21,7 +18,7 @@ from plmctl.interop.bert import (
 from plmctl.interop.family import Architecture, Node, row_classes
 from plmctl.interop.names import NameRule, linear, maps, same
 from plmctl.interop.roberta import classifier_rules
-from plmctl.interop.settings import Numbers, change
+from plmctl.interop.settings import Config, Numbers, change
 
 MLM = lm_rules(
     "generator_predictions.dense",
@@ -93,7 +90,7 @@ class ElectraFamily(BertFamily):
         node = super().head(name, numbers.but(activation="gelu"), outputs)
         return node | ({"dense": True, "activation": "gelu"} if name in ROWS else {})
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         if numbers.table_width == numbers.width:  # the same as none
             model = config["model"]
             config = {

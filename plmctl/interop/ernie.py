@@ -4,16 +4,13 @@ arXiv:1907.12412) as `transformers` publishes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch import Tensor
+from collections.abc import Sequence
 
 from plmctl.core.values import Count
 from plmctl.interop.bert import SETTINGS, BertFamily, pretrained_classes, tuned_classes
 from plmctl.interop.family import Node
-from plmctl.interop.names import NameRule, linear, same
-from plmctl.interop.settings import Key, Numbers, change
+from plmctl.interop.names import NameRule, Weights, linear, same
+from plmctl.interop.settings import Config, Key, Numbers, change
 
 POOLER = linear("heads.pooler.dense", "ernie.pooler.dense")
 
@@ -55,9 +52,7 @@ class ErnieFamily(BertFamily):
             nodes["model"]["embedding"]["tracks"] = [tasks]
         return nodes
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         tracks = ((config.get("model") or {}).get("embedding") or {}).get("tracks") or []
         tasks = [each.get("count") for each in tracks if each.get("name") == "task"]
         numbers = super().measure(config, tensors, pad)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from torch import Tensor
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bert import ACTIVATIONS, encoder_nodes
 from plmctl.interop.family import Architecture, Family, Node, linear_class, lm_head, row_classes
 from plmctl.interop.modernbert import GATED, LONGEST, OURS, ROTARY, find_longest, free_bias
-from plmctl.interop.names import NameRule, fuse, linear, same
-from plmctl.interop.settings import VOCAB, Key, Numbers, Only, Settings, Written, activation, pad
+from plmctl.interop.names import NameRule, Weights, fuse, linear, same
+from plmctl.interop.settings import (
+    VOCAB,
+    Config,
+    Key,
+    Numbers,
+    Only,
+    Settings,
+    Written,
+    activation,
+    pad,
+)
 
 POOLINGS = {"bos": None, "mean": "mean", "late": "late"}  # theirs -> ours
 ATTENTION = "layers.{i}.self_attn"
@@ -87,7 +95,7 @@ class EuroBertFamily(Family):
     )
     ties = TIES
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         pooling = numbers.pooling or numbers.older_pooling or "late"
         if pooling not in POOLINGS:
@@ -155,9 +163,7 @@ class EuroBertFamily(Family):
         inner = {"dense": True, "activation": "gelu"}
         return {"_target_": "plmctl.heads.classify.Classify", **last, **inner, **late}
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         numbers = super().measure(config, tensors, pad)
         stack = config["model"].get("stack") or {}
         cells, residual = stack.get("cells") or {}, stack.get("residual") or {}
@@ -178,12 +184,12 @@ class EuroBertFamily(Family):
     def remember(self, numbers: Numbers) -> Node:
         return {"longest": numbers.longest}
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         if config["position"].get("_target_") == ROTARY and not isinstance(numbers.base, list):
             config = {**config, "position": {**config["position"], "base": numbers.base}}
         return super().find_differences(config, numbers)
 
-    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         stated = dict(config["model"].get("classifier") or {})
         if stated.get("pooling") in ("mean", "late"):
             stated["pooling"] = None

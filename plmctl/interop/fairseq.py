@@ -16,6 +16,7 @@ from plmctl.core.errors import DataError
 from plmctl.interop import hf
 from plmctl.interop.names import Tensors
 from plmctl.interop.pickled import SavedRecord, StoredTensor, read_pickled
+from plmctl.interop.settings import Config
 from plmctl.interop.sizes import guess_heads
 
 WORDS = "dict.txt"
@@ -80,7 +81,7 @@ def read(folder: Path) -> hf.Imported:
 
 
 def _read_roberta(
-    folder: Path, file: Path, stated: Mapping[str, Any], tensors: Any, kept: Mapping[str, Any]
+    folder: Path, file: Path, stated: Config, tensors: Any, kept: Config
 ) -> hf.Imported:
     if any(re.search(r"sentence_encoder\.layer_norm\.", name) for name in kept):
         what = "its norms stand before the layers, and RoBERTa's behind them"
@@ -90,7 +91,7 @@ def _read_roberta(
     )
 
 
-def _find_settings(content: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_settings(content: Mapping[str, Any]) -> Config:
     """The settings of the model: `args`, or `cfg.model` of later versions."""
     args, whole = _plain(content.get("args")), _plain(content.get("cfg"))
     inner = whole.get("model") if isinstance(whole, Mapping) else None
@@ -112,14 +113,14 @@ def _find_shape(kept: Mapping[str, StoredTensor], end: str) -> tuple[int, ...]:
     return next((each.shape for name, each in kept.items() if name.endswith(end)), (0, 0))
 
 
-def _count_layers(kept: Mapping[str, Any], end: str) -> int:
+def _count_layers(kept: Config, end: str) -> int:
     pattern = re.compile(rf"{end}(?:\.sentence_encoder)?\.layers\.(\d+)\.")
     return len({match[1] for name in kept if (match := pattern.match(name))})
 
 
 def _state_heads(
-    stated: Mapping[str, Any], kept: Mapping[str, StoredTensor], file: Path, *ends: str
-) -> Mapping[str, Any]:
+    stated: Config, kept: Mapping[str, StoredTensor], file: Path, *ends: str
+) -> Config:
     """The settings with the numbers of heads, which no shape says."""
     keys = [f"{end}_attention_heads" for end in ends]
     if all(stated.get(key) for key in keys):
@@ -129,12 +130,12 @@ def _state_heads(
     return {**stated, **{key: stated.get(key) or guessed for key in keys}}
 
 
-def _spell_activation(stated: Mapping[str, Any]) -> str:
+def _spell_activation(stated: Config) -> str:
     name = str(stated.get("activation_fn") or "gelu")
     return ACTIVATIONS.get(name, name)  # another one is refused by its name
 
 
-def _measure_roberta(stated: Mapping[str, Any], kept: Mapping[str, StoredTensor]) -> dict[str, Any]:
+def _measure_roberta(stated: Config, kept: Mapping[str, StoredTensor]) -> dict[str, Any]:
     rows, width = _find_shape(kept, "embed_tokens.weight")
     layers = _count_layers(kept, "encoder") or _count_layers(kept, "decoder")
     return {
@@ -188,7 +189,7 @@ def _divide(tensors: Tensors) -> Tensors:
     return {name: t.float() if t.is_floating_point() else t for name, t in divided.items()}
 
 
-def _measure_bart(stated: Mapping[str, Any], kept: Mapping[str, StoredTensor]) -> dict[str, Any]:
+def _measure_bart(stated: Config, kept: Mapping[str, StoredTensor]) -> dict[str, Any]:
     rows, width = _find_shape(kept, "encoder.embed_tokens.weight")
     own = {
         key: value
@@ -216,7 +217,7 @@ def _measure_bart(stated: Mapping[str, Any], kept: Mapping[str, StoredTensor]) -
     }
 
 
-def _rename_bart(tensors: Tensors, stated: Mapping[str, Any]) -> Tensors:
+def _rename_bart(tensors: Tensors, stated: Config) -> Tensors:
     """The tensors by the names of transformers: one table, and a bias of zeros."""
     renamed: dict[str, Tensor] = {}
     for name, tensor in _divide(tensors).items():

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.interop.difference import list_differences
-from plmctl.interop.names import NameRule, Tensors, find_missing, linear
-from plmctl.interop.settings import Activation, Numbers, Settings, make_schema
+from plmctl.interop.names import NameRule, Tensors, Weights, find_missing, linear
+from plmctl.interop.settings import Activation, Config, Numbers, Settings, make_schema
 from plmctl.nn.layout import parse
 
 Node = dict[str, Any]
@@ -44,7 +44,7 @@ class Architecture:
         """Names of the heads' tensors in a file."""
         return [part for rule in self.rules if not rule.optional for part in rule.theirs]
 
-    def in_file(self, tensors: Mapping[str, Tensor]) -> bool:
+    def in_file(self, tensors: Weights) -> bool:
         """Whether `tensors` has all tensors of its heads."""
         names = self.tensors
         return all(part in tensors for part in names) and self.outputs in (
@@ -114,7 +114,7 @@ class Family:
         """The annotations of its `config.json`, as a TypedDict."""
         return make_schema(self.stated)
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         """The numbers of a `config.json`; ConfigError for a setting that our parts cannot
         express.
         """
@@ -152,9 +152,7 @@ class Family:
         """The rules of the backbone, without the prefix."""
         return self.rules
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         """The numbers of our model, read from the resolved `config`."""
         stack, embedding = _at(config, "model.stack") or {}, _at(config, "model.embedding") or {}
         cells = stack.get("cells") or {}
@@ -185,7 +183,7 @@ class Family:
         return numbers, tensors
 
     def find_absent(
-        self, tensors: Mapping[str, Tensor], rules: Sequence[NameRule], numbers: Numbers
+        self, tensors: Weights, rules: Sequence[NameRule], numbers: Numbers
     ) -> list[str]:
         """Import: published names that the member has and `tensors` lacks."""
         return find_missing(tensors, rules, num_layers=numbers.blocks)
@@ -194,15 +192,13 @@ class Family:
         """Export: add the tensors that every member has and our model lacks."""
         return tensors
 
-    def simplify(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Tensor], list[str]]:
+    def simplify(self, config: Config, tensors: Weights) -> tuple[Config, Weights, list[str]]:
         """Export: config and tensors of any model without those parts, added by systems of this
         family, that it never uses; and what these are, in words.
         """
         return config, tensors, []
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         """The differences of a backbone from this family, as `path=value (published: value)`; none
         if it is a member.
         """
@@ -210,7 +206,7 @@ class Family:
         nodes = {name: drop_unused_cells(config[name]) for name in published if name != "size"}
         return list_differences(nodes, {name: published[name] for name in nodes}, "")
 
-    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         """The settings of a backbone of this structure, and of the heads that some class has, that
         a published folder cannot state; as `find_differences`.
         """
@@ -234,14 +230,12 @@ class Family:
         """A line on where the model answers otherwise than the published one, or ""."""
         return ""
 
-    def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
+    def list_unexpressed(self, config: Config) -> list[str]:
         """Export: the properties of a member that a published folder does not state, in words."""
         return []
 
 
-def compare_heads(
-    family: Family, config: Mapping[str, Any], numbers: Numbers
-) -> dict[str, list[str]]:
+def compare_heads(family: Family, config: Config, numbers: Numbers) -> dict[str, list[str]]:
     """{name: differences} of every head that some class of the family has."""
     return {
         name: list_differences(node, family.head(name, numbers, 0), f"heads.{name}")
@@ -250,9 +244,7 @@ def compare_heads(
     }
 
 
-def drop_aliases(
-    tensors: Mapping[str, Tensor], ties: Mapping[str, str], prefix: str, *, tied: bool
-) -> Tensors:
+def drop_aliases(tensors: Weights, ties: Mapping[str, str], prefix: str, *, tied: bool) -> Tensors:
     """Keep each tied tensor once. If `config.json` unties them, the output table stays, with the
     output's own bias.
     """
@@ -266,7 +258,7 @@ def drop_aliases(
     return kept
 
 
-def find_token_tables(tensors: Mapping[str, Tensor]) -> list[Tensor]:
+def find_token_tables(tensors: Weights) -> list[Tensor]:
     """The table of tokens of our model, or of its encoder, in as many parts as it has clusters."""
     whole = next((tensors[name] for name in TOKENS if name in tensors), None)
     if whole is not None:
@@ -275,7 +267,7 @@ def find_token_tables(tensors: Mapping[str, Tensor]) -> list[Tensor]:
     return list(itertools.takewhile(lambda part: part is not None, parts))  # type: ignore[arg-type]
 
 
-def rename_cells(config: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Any]:
+def rename_cells(config: Config, letters: Mapping[str, str]) -> dict[str, Any]:
     """`config` whose layout and cells have other letters, {old: new}."""
     model = config.get("model") or {}
     stack = model.get("stack") or {}
@@ -290,7 +282,7 @@ def count_layers(layout: str, letters: str = "af") -> int:
     return sum(step.letter == letters[0] for step in parse(layout)) if layout else 0
 
 
-def _at(config: Mapping[str, Any], path: str) -> Any:
+def _at(config: Config, path: str) -> Any:
     node: Any = config
     for key in path.split("."):
         node = node.get(key) if isinstance(node, Mapping) else None

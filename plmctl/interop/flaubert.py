@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch import Tensor
+from collections.abc import Sequence
 
 from plmctl.core.values import Rate
 from plmctl.interop.family import Node
-from plmctl.interop.names import NameRule
-from plmctl.interop.settings import Key, Numbers, Settings, change
+from plmctl.interop.names import NameRule, Weights
+from plmctl.interop.settings import Config, Key, Numbers, Settings, change
 from plmctl.interop.xlm import SETTINGS, XLMFamily, layer_rules, xlm_classes
 
 STATED: Settings = change(
@@ -56,9 +53,7 @@ class FlaubertFamily(XLMFamily):
             nodes["model"]["stack"]["residual"] |= {"_target_": PRE_NORM, "final_norm": False}
         return nodes
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         residual = (config["model"].get("stack") or {}).get("residual") or {}
         return (
             super()

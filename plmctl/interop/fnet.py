@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch import Tensor
+from collections.abc import Sequence
 
 from plmctl.core.values import Whole
 from plmctl.interop.bert import (
@@ -22,8 +19,8 @@ from plmctl.interop.bert import (
     tuned_classes,
 )
 from plmctl.interop.family import Node, rename_cells
-from plmctl.interop.names import NameRule, linear, same
-from plmctl.interop.settings import Key, Numbers, Written, activation, change
+from plmctl.interop.names import NameRule, Weights, linear, same
+from plmctl.interop.settings import Config, Key, Numbers, Written, activation, change
 
 POOLER = linear("heads.pooler.dense", "fnet.pooler.dense")
 ABSENT = ("num_attention_heads", "attention_probs_dropout_prob")
@@ -61,7 +58,7 @@ class FNetFamily(BertFamily):
     ties = TIES
     unread: tuple[str, ...] = ()
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         return super().numbers(settings).but(num_heads=1, attention_dropout=0.0)
 
     def nodes(self, numbers: Numbers) -> Node:
@@ -73,7 +70,5 @@ class FNetFamily(BertFamily):
         stack |= {"layout": f"jf*{numbers.num_layers}", "cells": cells}
         return nodes
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         return super().measure(rename_cells(config, {"j": "a"}), tensors, pad)

@@ -12,10 +12,11 @@ from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop.bert import ACTIVATIONS, encoder_nodes, task_architectures, task_head
 from plmctl.interop.electra import DISCRIMINATOR
 from plmctl.interop.family import Architecture, Family, Node, count_layers, lm_head, row_classes
-from plmctl.interop.names import NameRule, linear, maps, same
+from plmctl.interop.names import NameRule, Weights, linear, maps, same
 from plmctl.interop.settings import (
     TIED,
     VOCAB,
+    Config,
     Key,
     Numbers,
     Only,
@@ -144,7 +145,7 @@ class FunnelFamily(Family):
     ties: Mapping[str, str] = {"lm_head.weight": "embeddings.word_embeddings.weight"}
     decodes = True
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         repeats = numbers.repeats or [1] * len(numbers.sizes)
         if len(repeats) != len(numbers.sizes):
@@ -203,9 +204,7 @@ class FunnelFamily(Family):
             return {"_target_": target, "activation": numbers.activation}
         return task_head(name, numbers, outputs) | ({"dense": True} if name in ROWS else {})
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         numbers, model = super().measure(config, tensors, pad), config.get("model") or {}
         stack = model.get("stack") or {}
         cell = (stack.get("cells") or {}).get("a") or {}
@@ -222,7 +221,7 @@ class FunnelFamily(Family):
             **{name: model.get(name, default) for name, default in known.items()},
         )
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         model = config["model"]
         if model.get("_target_") == MODEL:
             times = zip(numbers.sizes, numbers.repeats, strict=True)
@@ -232,9 +231,7 @@ class FunnelFamily(Family):
     def remember(self, numbers: Numbers) -> Node:
         return {"decoder_layers": numbers.decoder_layers}
 
-    def simplify(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Tensor], list[str]]:
+    def simplify(self, config: Config, tensors: Weights) -> tuple[Config, Weights, list[str]]:
         """Leave out a decoder that no head reads."""
         heads = {name for name, node in (config.get("heads") or {}).items() if node is not None}
         pools = config["model"].get("_target_") == MODEL and config["model"].get("decoder")

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
-
 from plmctl.core.errors import ConfigError
 from plmctl.interop.family import Node
-from plmctl.interop.names import Tensors
+from plmctl.interop.names import Tensors, Weights
+from plmctl.interop.settings import Config
 from plmctl.objectives.generator import SHARED
 
 
-def extract_generator(
-    config: Mapping[str, Any], tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]
-) -> tuple[Node, Tensors]:
+def extract_generator(config: Config, tensors: Weights, own: Weights) -> tuple[Node, Tensors]:
     """(its config, its tensors), from those of a run; `own`: the tensors of
     objective.safetensors.
     """
@@ -46,7 +40,7 @@ def extract_generator(
     ), {**backbone, **head}
 
 
-def _config(config: Mapping[str, Any], node: Node, *, table_width: int) -> Node:
+def _config(config: Config, node: Node, *, table_width: int) -> Node:
     """The nodes of the model, with the generator's own numbers."""
     numbers, stack = node["_given_"], node["backbone"]["stack"]
     cells = {letter: dict(cell) for letter, cell in stack["cells"].items()}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from plmctl.core.errors import ConfigError
 from plmctl.interop import gpt2
 from plmctl.interop.family import Architecture, Family, Node, row_classes
 from plmctl.interop.gpt2 import CELLS, CLM, GPT2Family, score_rules
 from plmctl.interop.names import linear, same
-from plmctl.interop.settings import Numbers, activation
+from plmctl.interop.settings import Config, Numbers, activation
 
 TIES = {"lm_head.weight": "tokens_embed.weight"}
 AFN = activation("afn", {"gelu": "gelu_tanh", "relu": "relu", "swish": "silu"})
@@ -45,7 +42,7 @@ class GPTFamily(GPT2Family):
     )
     ties = TIES
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = Family.numbers(self, settings)
         return numbers.but(inner_width=4 * numbers.width)
 

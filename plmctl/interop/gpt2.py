@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop import bert
@@ -14,6 +13,7 @@ from plmctl.interop.settings import (
     TIED,
     VOCAB,
     Also,
+    Config,
     Key,
     Numbers,
     Only,
@@ -102,7 +102,7 @@ class GPT2Family(Family):
     )
     ties = TIES
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         return numbers.but(inner_width=numbers.inner_width or 4 * numbers.width)
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import chain
-from typing import Any
-
-from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bert import task_architectures
 from plmctl.interop.family import Architecture, Node, row_classes
 from plmctl.interop.gpt2 import ACTIVATIONS, CLM, TIES, GPT2Family, score_rules
-from plmctl.interop.names import linear, maps, same
+from plmctl.interop.names import Weights, linear, maps, same
 from plmctl.interop.settings import (
     TIED,
     VOCAB,
     Also,
+    Config,
     Key,
     Numbers,
     Settings,
@@ -84,7 +81,7 @@ class GPTNeoFamily(GPT2Family):
     )
     ties = TIES
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         try:
             kinds = list(chain.from_iterable(list(own) * times for own, times in numbers.kinds))
@@ -111,9 +108,7 @@ class GPTNeoFamily(GPT2Family):
         nodes["model"]["stack"]["cells"]["a"] = {**cell, "scores": "dot", "qkv_bias": False}
         return nodes
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         numbers = super().measure(config, tensors, pad)
         parts = config["pattern"].get("parts") or [{}]
         windows = [part.get("reach") for part in parts if part.get("_target_") == WINDOW]
@@ -121,7 +116,7 @@ class GPTNeoFamily(GPT2Family):
         several = list(reach) if isinstance(reach, list | tuple) else [reach] * numbers.num_layers
         return numbers.but(reaches=several)
 
-    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         reaches = {reach for reach in numbers.reaches if reach is not None}
         own = [f"pattern.parts.1.reach={numbers.reaches} (published: one window)"]
         return super().find_unstated(config, numbers) + own * (len(reaches) > 1)

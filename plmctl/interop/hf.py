@@ -13,8 +13,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NotRequired, TypedDict
 
-from torch import Tensor
-
 from plmctl.core.errors import ConfigError, DataError, list_some, nearest
 from plmctl.core.terminal import remark
 from plmctl.generation import published
@@ -58,7 +56,7 @@ from plmctl.interop.modernbert import ModernBertFamily
 from plmctl.interop.modernbert_decoder import ModernBertDecoderFamily
 from plmctl.interop.mpnet import MPNetFamily
 from plmctl.interop.mt5 import MT5Family
-from plmctl.interop.names import Tensors, to_ours, to_theirs
+from plmctl.interop.names import Tensors, Weights, to_ours, to_theirs
 from plmctl.interop.neobert import NeoBertFamily
 from plmctl.interop.nezha import NezhaFamily
 from plmctl.interop.pegasus import PegasusFamily
@@ -75,7 +73,7 @@ from plmctl.interop.refusals import (
 )
 from plmctl.interop.roberta import RobertaFamily
 from plmctl.interop.roformer import RoFormerFamily
-from plmctl.interop.settings import Numbers, refuse_huge
+from plmctl.interop.settings import Config, Numbers, refuse_huge
 from plmctl.interop.sizes import Explain, explain, find_other_vocabulary
 from plmctl.interop.t5 import T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
@@ -166,15 +164,15 @@ class Exported:
     # on tensors that differ from the imported ones
     notes: list[str] = field(default_factory=list)
     # further settings of `generation_config.json`; None: the class does not write
-    writing: Mapping[str, Any] | None = None
+    writing: Config | None = None
 
 
 def read(
     folder: Path,
     *,
-    over: Mapping[str, Tensor] = MappingProxyType({}),
+    over: Weights = MappingProxyType({}),
     end: str = "",
-    stated: Mapping[str, Any] = MappingProxyType({}),
+    stated: Config = MappingProxyType({}),
 ) -> Imported:
     """Read config and weights of a Hugging Face folder.
 
@@ -193,11 +191,11 @@ def read(
 
 
 def understand(
-    settings: Mapping[str, Any],
+    settings: Config,
     read_tensors: Callable[[], Tensors],
     folder: Path,
     *,
-    over: Mapping[str, Tensor] = MappingProxyType({}),
+    over: Weights = MappingProxyType({}),
     end: str = "",
 ) -> Imported:
     """A model by the settings and the names of transformers, wherever they are from.
@@ -247,7 +245,7 @@ def understand(
 
 
 def _read_numbers(
-    settings: Mapping[str, Any], folder: Path
+    settings: Config, folder: Path
 ) -> tuple[Family, str | None, Numbers, Mapping[str, Any]]:
     """The family, its class if one is named, its numbers, and the settings as they fit it."""
     file = folder / "config.json"
@@ -331,9 +329,7 @@ class _Named(TypedDict):
     compression_config: NotRequired[dict[str, Any] | None]
 
 
-def export(
-    config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None = None
-) -> Exported:
+def export(config: Config, tensors: Weights, *, pad: int | None = None) -> Exported:
     """Convert a plmctl model to a published class.
 
     Args:
@@ -431,7 +427,7 @@ def _writes(heads: Mapping[str, Any]) -> bool:
     return any((node or {}).get("about") == "next" for node in heads.values())
 
 
-def _read_writing(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _read_writing(settings: Config, folder: Path) -> dict[str, Any]:
     """The settings of writing that say something: those of config.json, where no other file states
     them.
     """
@@ -452,7 +448,7 @@ def _settings(folder: Path) -> dict[str, Any]:
     }
 
 
-def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str | None]:
+def _family_of(settings: Config, folder: Path) -> tuple[Family, str | None]:
     """The family, and the published class if config.json names one."""
     name = next(iter(settings.get("architectures") or []), None)
     stated, file = settings.get("model_type"), folder / "config.json"
@@ -509,21 +505,17 @@ class _Comparison:
         return another, bool(self.differences), lost, different
 
 
-def check_class(
-    config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None = None
-) -> None:
+def check_class(config: Config, tensors: Weights, *, pad: int | None = None) -> None:
     """Raise ConfigError where no published class has the structure of a model; as for `export`."""
     config, tensors, _ = _simplify(config, tensors)
     _match_family(config, tensors, _pad_of(config, pad))
 
 
-def _pad_of(config: Mapping[str, Any], pad: int | None) -> int:
+def _pad_of(config: Config, pad: int | None) -> int:
     return int((config.get("origin") or {}).get("pad", 0) if pad is None else pad)
 
 
-def _simplify(
-    config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> tuple[Mapping[str, Any], Mapping[str, Tensor], list[str]]:
+def _simplify(config: Config, tensors: Weights) -> tuple[Config, Weights, list[str]]:
     """A model as the families compare it, and its settings that no published class reads."""
     kind = config["model"].get("_target_", "").rpartition(".")[2]
     if kind == "BiLM":
@@ -540,9 +532,7 @@ def _simplify(
     return {**config, "model": model}, tensors, unread
 
 
-def _match_family(
-    config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-) -> tuple[Family, Numbers, list[str]]:
+def _match_family(config: Config, tensors: Weights, pad: int) -> tuple[Family, Numbers, list[str]]:
     """The family with the structure and the heads of `config`, and the heads of another shape. The
     family of origin comes first. Otherwise a ConfigError with the differences.
     """
@@ -569,9 +559,7 @@ def _match_family(
     return nearest_one.family, nearest_one.numbers, nearest_one.misfits
 
 
-def _compare(
-    family: Family, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-) -> _Comparison:
+def _compare(family: Family, config: Config, tensors: Weights, pad: int) -> _Comparison:
     """The losses of the model and its heads in one family."""
     numbers = family.measure(config, tensors, pad)
     compared = compare_heads(family, config, numbers)

@@ -4,12 +4,13 @@ several, or a number as its value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
 from plmctl.interop.family import Architecture
+from plmctl.interop.names import Weights
+from plmctl.interop.settings import Config
 from plmctl.tasks.readers.label_codes import names_of
 
 # the heads of classifiers, and what Hugging Face calls what they predict; None: it has no name
@@ -18,13 +19,13 @@ SEVERAL = "types"  # the head whose labels are decided each by itself; published
 ANY_NUMBER = "multi_label_classification"
 
 
-def count(head: str, tensors: Mapping[str, Tensor]) -> int:
+def count(head: str, tensors: Weights) -> int:
     """The outputs of a classifier, or the positions of a span in SpanBERT's head."""
     weight = tensors.get(f"heads.{head}.linear.weight", tensors.get(f"heads.{head}.place.weight"))
     return 0 if weight is None else weight.shape[0]
 
 
-def read_names(settings: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
+def read_names(settings: Config, architecture: Architecture) -> dict[str, Any]:
     """{"labels": the names of the labels of a `config.json`}; {} where it has none of its own."""
     named = settings.get("id2label") or {}
     names = [named[key] for key in sorted(named, key=int)]
@@ -35,7 +36,7 @@ def read_names(settings: Mapping[str, Any], architecture: Architecture) -> dict[
 
 
 def read_several(
-    settings: Mapping[str, Any], config: dict[str, Any], tensors: dict[str, Tensor]
+    settings: Config, config: dict[str, Any], tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Our config and tensors of a published model; of one whose rows have any number of labels,
     with the head of such labels.
@@ -46,15 +47,13 @@ def read_several(
     return _rename(config, tensors, head, SEVERAL)
 
 
-def has_several(config: Mapping[str, Any]) -> bool:
+def has_several(config: Config) -> bool:
     """Whether the classifier of our config gives a row any number of labels."""
     heads = config.get("heads") or {}
     return heads.get(SEVERAL) is not None and heads.get("class") is None
 
 
-def spell_several(
-    config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
+def spell_several(config: Config, tensors: Weights) -> tuple[Config, Weights]:
     """Our config and tensors with a head of classes instead of one of any number of labels. A
     published class has both under the same name.
     """
@@ -62,7 +61,7 @@ def spell_several(
 
 
 def _rename(
-    config: Mapping[str, Any], tensors: Mapping[str, Tensor], old: str, new: str
+    config: Config, tensors: Weights, old: str, new: str
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     heads = {new if name == old else name: node for name, node in config["heads"].items()}
     before, after = f"heads.{old}.", f"heads.{new}."
@@ -74,11 +73,7 @@ def _rename(
 
 
 def spell(
-    config: Mapping[str, Any],
-    architecture: Architecture,
-    tensors: Mapping[str, Tensor],
-    *,
-    several: bool,
+    config: Config, architecture: Architecture, tensors: Weights, *, several: bool
 ) -> dict[str, Any]:
     """The number of labels of the head, their names if the run knows them, and how they are
     decided.

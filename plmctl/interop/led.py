@@ -4,11 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
-
 from plmctl.core.values import Count
 from plmctl.interop.bart import INNER, SEQ2SEQ, BartFamily, layer_rules
 from plmctl.interop.family import Architecture, Node, linear_class
@@ -21,8 +16,8 @@ from plmctl.interop.longformer import (
     read_windows,
     window_pattern,
 )
-from plmctl.interop.names import NameRule, linear, maps, same
-from plmctl.interop.settings import Key, Numbers
+from plmctl.interop.names import NameRule, Weights, linear, maps, same
+from plmctl.interop.settings import Config, Key, Numbers
 from plmctl.interop.stacks import HEAD, TABLES
 
 UNKNOWN = ("max_position_embeddings", "scale_embedding")  # settings of BART's
@@ -79,7 +74,7 @@ class LEDFamily(BartFamily):
         Architecture("LEDModel", bare=True),
     )
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         reaches = read_windows(numbers.reaches, numbers.num_layers)
         # no setting says how many global tokens begin a source that names none
@@ -94,23 +89,21 @@ class LEDFamily(BartFamily):
         above["position"] = {**above["position"], "max_length": numbers.target_length}
         return nodes
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         plain = super().measure(config, tensors, pad)
         reaches, tokens = read_pattern(config["pattern"], plain.num_layers) or ((), 0)
         table = tensors.get(POSITIONS.format(end="decoder"))
         length = plain.max_length if table is None else len(table)
         return plain.but(reaches=reaches, tokens=tokens, target_length=length)
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         if numbers.reaches:  # in another order, or one number for all layers
             config = {**config, "pattern": self.nodes(numbers)["pattern"]}
         return super().find_differences(config, numbers)
 
-    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         narrow = ["pattern.parts.0.reach=0 (published: 1 or more)"] * (0 in numbers.reaches)
         return super().find_unstated(config, numbers) + narrow
 
-    def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
+    def list_unexpressed(self, config: Config) -> list[str]:
         return list_unexpressed_globals(config)

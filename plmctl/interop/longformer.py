@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
-
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count
 from plmctl.interop.bert import LAYER, PLACES, encoder_rules
 from plmctl.interop.family import Node
-from plmctl.interop.names import NameRule, linear, skip_rows
+from plmctl.interop.names import NameRule, Weights, linear, skip_rows
 from plmctl.interop.roberta import RobertaFamily, roberta_classes
-from plmctl.interop.settings import Key, Numbers, Written, change
+from plmctl.interop.settings import Config, Key, Numbers, Written, change
 
 PATTERNS = "plmctl.attention.patterns"
 CELL = "plmctl.nn.cells.global_attention.GlobalAttention"
@@ -45,7 +43,7 @@ class LongformerFamily(RobertaFamily):
     prefix = "longformer."
     architectures = roberta_classes("Longformer", POOLER)
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         reaches = read_windows(numbers.reaches, numbers.num_layers)
         # no setting says how many global tokens begin a row that names none
@@ -69,9 +67,7 @@ class LongformerFamily(RobertaFamily):
         }
         return nodes
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         stack = (config["model"].get("stack") or {}) if "model" in config else {}
         letter = "a" if stack.get("layout", "").startswith("a") else "g"
         cells = dict(stack.get("cells") or {})
@@ -82,16 +78,16 @@ class LongformerFamily(RobertaFamily):
         reaches, tokens = read_pattern(config["pattern"], plain.num_layers) or ((), 0)
         return plain.but(reaches=reaches, tokens=tokens, letter=letter)
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         if numbers.reaches:  # in another order, or one number for all layers
             config = {**config, "pattern": self.nodes(numbers)["pattern"]}
         return super().find_differences(config, numbers)
 
-    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         narrow = ["pattern.parts.0.reach=0 (published: 1 or more)"] * (0 in numbers.reaches)
         return super().find_unstated(config, numbers) + narrow
 
-    def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
+    def list_unexpressed(self, config: Config) -> list[str]:
         return list_unexpressed_globals(config)
 
 
@@ -144,7 +140,7 @@ def read_pattern(
     return tuple(reaches), chosen["tokens"]
 
 
-def list_unexpressed_globals(config: Mapping[str, Any]) -> list[str]:
+def list_unexpressed_globals(config: Config) -> list[str]:
     """A note if the pattern has global tokens, which a `config.json` does not state."""
     _, tokens = read_pattern(config["pattern"], 1) or ((), 0)
     if not tokens:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
-from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count
 from plmctl.interop.bert import LAYER, OWN_POOLER, task_architectures
 from plmctl.interop.family import Architecture, Node
-from plmctl.interop.names import NameRule, Tensors, linear, same, skip_rows, take_rows
+from plmctl.interop.names import NameRule, Tensors, Weights, linear, same, skip_rows, take_rows
 from plmctl.interop.roberta import MLM, RobertaFamily
-from plmctl.interop.settings import Key, Numbers, change
+from plmctl.interop.settings import Config, Key, Numbers, change
 from plmctl.nn.entity_tokens import FIRST
 
 WORDS, DECODER = "embeddings.word_embeddings.weight", "lm_head.decoder.weight"
@@ -72,7 +68,7 @@ class LukeFamily(RobertaFamily):
     )
     ties = TIES
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         # it says so of entities; whether the head of words has a table of its own the weights say
         plain = super().numbers(settings)
         if plain.segments != 1:
@@ -135,9 +131,7 @@ class LukeFamily(RobertaFamily):
         }
         return nodes
 
-    def simplify(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Tensor], list[str]]:
+    def simplify(self, config: Config, tensors: Weights) -> tuple[Config, Weights, list[str]]:
         """Without entities LUKE is the encoder of its words."""
         model = dict(config["model"])
         if model.get("read_entities", True) or "entities" not in model:
@@ -159,15 +153,13 @@ class LukeFamily(RobertaFamily):
         kept = {name: x for name, x in tensors.items() if not any(part in name for part in own)}
         return {**config, "model": model, "heads": heads}, kept, ["model.entities"]
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         plain, table = super().measure(config, tensors, pad), tensors.get(TABLE)
         rows, width = (FIRST, 0) if table is None else table.shape
         aware = f"{QUERIES.format(i=0)}.weight" in tensors
         return plain.but(entities=int(rows) - FIRST, entity_width=int(width), aware=aware)
 
-    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         lines = super().find_unstated(config, numbers)
         if numbers.segments > 1:
             lines.append(f"model.embedding.segments={numbers.segments} (published: 1)")

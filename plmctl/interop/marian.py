@@ -4,13 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from plmctl.core.errors import ConfigError
 from plmctl.interop.bart import SEQ2SEQ, SETTINGS, bart_nodes, layer_rules
 from plmctl.interop.family import Architecture, Node
-from plmctl.interop.settings import Also, Numbers, Written, change
+from plmctl.interop.settings import Also, Config, Numbers, Written, change
 from plmctl.interop.stacks import HEAD, TABLES, EncoderDecoderFamily
 
 SINUSOIDS: Node = {
@@ -40,7 +37,7 @@ class MarianFamily(EncoderDecoderFamily):
         Architecture("MarianModel", bare=True),
     )
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"):
             if not settings.get(key, True):
                 raise ConfigError(f"config.json: {key}", False, "true (nothing else is supported)")
@@ -49,7 +46,7 @@ class MarianFamily(EncoderDecoderFamily):
     def nodes(self, numbers: Numbers) -> Node:
         return bart_nodes(numbers, positions=SINUSOIDS, embedding={"norm": None})
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         tables = {"model.tied": numbers.shared, f"heads.{HEAD}.tied": numbers.tied}
         return super().find_differences(config, numbers) + [
             f"{path}=False (published: True)" for path, one in tables.items() if not one

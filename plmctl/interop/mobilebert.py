@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
-
 from plmctl.core.values import Count, Rate
 from plmctl.interop.bert import (
     ACTIVATIONS,
@@ -26,8 +21,8 @@ from plmctl.interop.bert import (
     tuned_classes,
 )
 from plmctl.interop.family import Architecture, Node, rename_cells, row_classes
-from plmctl.interop.names import NameRule, linear, maps, same, transpose
-from plmctl.interop.settings import Key, Numbers, Only, activation, change
+from plmctl.interop.names import NameRule, Weights, linear, maps, same, transpose
+from plmctl.interop.settings import Config, Key, Numbers, Only, activation, change
 
 CELL = f"{OURS}.q.{{i}}.cell"
 POOLER = linear("heads.pooler.dense", "mobilebert.pooler.dense")
@@ -129,9 +124,7 @@ class MobileBertFamily(BertFamily):
         node = super().head(name, numbers, outputs)
         return node | ({"widened": True} if name == "mlm" else {})
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         model = config.get("model") or {}
         cell = ((model.get("stack") or {}).get("cells") or {}).get("q") or {}
         numbers = super().measure(rename_cells(config, {"q": "a"}), tensors, pad)

@@ -8,14 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bert import ACTIVATIONS, encoder_nodes
 from plmctl.interop.family import Architecture, Family, Node, lm_head
-from plmctl.interop.names import NameRule, cut, linear, same
-from plmctl.interop.settings import TIED, VOCAB, Key, Numbers, Settings, Written, activation, pad
+from plmctl.interop.names import NameRule, Weights, cut, linear, same
+from plmctl.interop.settings import (
+    TIED,
+    VOCAB,
+    Config,
+    Key,
+    Numbers,
+    Settings,
+    Written,
+    activation,
+    pad,
+)
 
 PATTERN, FULL = "plmctl.attention.patterns.window.Window", "plmctl.attention.patterns.base.Full"
 ROTARY, GATED = "plmctl.nn.positions.Rotary", "plmctl.nn.cells.glu.GLU"
@@ -65,7 +73,7 @@ MLM = [
 LONGEST = Key("max_position_embeddings", "longest", Count, 8192)
 
 
-def find_longest(config: Mapping[str, Any], default: int = 8192) -> int:
+def find_longest(config: Config, default: int = 8192) -> int:
     """The longest row that the `config.json` of a model stated."""
     return int((config.get("origin") or {}).get("longest", default))
 
@@ -174,7 +182,7 @@ class ModernBertFamily(Family):
     )
     ties = TIES
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         if numbers.pooling not in POOLINGS:
             allowed = f"one of {', '.join(POOLINGS)}{nearest(numbers.pooling, POOLINGS)}"
@@ -251,14 +259,12 @@ class ModernBertFamily(Family):
         return {"_target_": f"plmctl.heads.{kind}", **last, **inner}
 
     def find_absent(
-        self, tensors: Mapping[str, Tensor], rules: Sequence[NameRule], numbers: Numbers
+        self, tensors: Weights, rules: Sequence[NameRule], numbers: Numbers
     ) -> list[str]:
         absent = super().find_absent(tensors, rules, numbers)
         return [name for name in absent if name.removeprefix(self.prefix) != FIRST_NORM]
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         numbers = super().measure(config, tensors, pad)
         stack = config["model"].get("stack") or {}
         cells = stack.get("cells") or {}
@@ -287,7 +293,7 @@ class ModernBertFamily(Family):
     def remember(self, numbers: Numbers) -> Node:
         return {"longest": numbers.longest}
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         published = self.nodes(numbers)
         if config["pattern"].get("_target_") in (PATTERN, FULL):
             config = {**config, "pattern": published["pattern"]}
@@ -296,7 +302,7 @@ class ModernBertFamily(Family):
             config = {**config, "position": position}
         return super().find_differences(config, numbers)
 
-    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         stated = dict(config["model"].get("classifier") or {})
         if stated.get("pooling") == "mean":
             stated["pooling"] = None

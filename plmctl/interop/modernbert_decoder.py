@@ -4,16 +4,13 @@ as `transformers` publishes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch import Tensor
+from collections.abc import Sequence
 
 from plmctl.core.errors import ConfigError
 from plmctl.interop.family import Architecture, Node, lm_head
 from plmctl.interop.modernbert import OURS, PATTERN, ModernBertFamily, free_bias
-from plmctl.interop.names import NameRule, fuse, same
-from plmctl.interop.settings import Numbers
+from plmctl.interop.names import NameRule, Weights, fuse, same
+from plmctl.interop.settings import Config, Numbers
 
 AND = "plmctl.attention.patterns.base.And"
 CAUSAL = {"_target_": "plmctl.attention.patterns.causal.Causal"}
@@ -43,7 +40,7 @@ class ModernBertDecoderFamily(ModernBertFamily):
         Architecture("ModernBertDecoderModel", bare=True),
     )
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         if settings.get("local_attention", 128) < 4:
             allowed = "4 or more: a token sees another one"
             raise ConfigError("config.json: local_attention", settings["local_attention"], allowed)
@@ -75,16 +72,14 @@ class ModernBertDecoderFamily(ModernBertFamily):
         activation = numbers.head_activation
         return lm_head(numbers, activation=activation, about="next", **own, **inner)
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         parts = config["pattern"].get("parts") or [config["pattern"]]
         window: Node = next((part for part in parts if part.get("_target_") == PATTERN), {})
         numbers = super().measure({**config, "pattern": window}, tensors, pad)
         head = (config.get("heads") or {}).get("clm") or {}
         return numbers.but(decoder_bias=head.get("bias", True))
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         node = config["pattern"]
         parts = node.get("parts") or [node]
         kinds = [part.get("_target_") for part in parts]

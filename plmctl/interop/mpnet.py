@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.interop.bert import EMBEDDING, INNER, LAYER, OURS, PLACES, SETTINGS
 from plmctl.interop.family import Architecture, Node
-from plmctl.interop.names import NameRule, Tensors, linear, maps, same, skip_rows
+from plmctl.interop.names import NameRule, Tensors, Weights, linear, maps, same, skip_rows
 from plmctl.interop.roberta import RobertaFamily, roberta_classes
-from plmctl.interop.settings import Numbers, Only, Settings, change, pad
+from plmctl.interop.settings import Config, Numbers, Only, Settings, change, pad
 
 PAD = 1  # its code counts positions by this id, whatever a file says
 BUCKETS = 32
@@ -58,7 +55,7 @@ class MPNetFamily(RobertaFamily):
     )
     architectures = roberta_classes("MPNet", POOLER)
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         if numbers.pad != PAD:
             allowed = f"{PAD}: the published code counts positions by it, whatever a file says"
@@ -66,9 +63,7 @@ class MPNetFamily(RobertaFamily):
             raise ConfigError("config.json: pad_token_id", numbers.pad, allowed, fix=fix)
         return numbers
 
-    def simplify(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Tensor], list[str]]:
+    def simplify(self, config: Config, tensors: Weights) -> tuple[Config, Weights, list[str]]:
         if config["model"].get("_target_") != "plmctl.models.mpnet.MPNet":
             return config, tensors, []
         # the same weights; only its pretraining reads them otherwise
@@ -92,6 +87,6 @@ class MPNetFamily(RobertaFamily):
     def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         return tensors
 
-    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         other = [f"the id of the padding token: {numbers.pad} (published: {PAD})"]
         return super().find_unstated(config, numbers) + other * (numbers.pad != PAD)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from plmctl.interop.family import Node
-from plmctl.interop.settings import Numbers
+from plmctl.interop.settings import Config, Numbers
 from plmctl.interop.t5 import T5Family, t5_classes
 
 
@@ -24,7 +21,7 @@ class MT5Family(T5Family):
     )
     architectures = t5_classes("MT5")
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         return super().numbers(settings).but(scaled=False)
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 Tensors = dict[str, Tensor]
+Weights = Mapping[str, Tensor]  # read only
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def maps(ours: str, theirs: str, names: Mapping[str, str], **how: Any) -> list[N
     ]
 
 
-def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[NameRule]) -> tuple[Tensors, list[str]]:
+def to_ours(tensors: Weights, rules: Iterable[NameRule]) -> tuple[Tensors, list[str]]:
     """(our tensors, their names without a rule)."""
     ours_by_name: Tensors = {}
     unused = dict.fromkeys(tensors)
@@ -137,9 +138,7 @@ def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[NameRule]) -> tuple[T
     return ours_by_name, list(unused)
 
 
-def to_theirs(
-    tensors: Mapping[str, Tensor], rules: Iterable[NameRule]
-) -> tuple[Tensors, list[str]]:
+def to_theirs(tensors: Weights, rules: Iterable[NameRule]) -> tuple[Tensors, list[str]]:
     """(their tensors, where possible views of ours; our names without a rule)."""
     theirs_by_name: Tensors = {}
     unused = dict.fromkeys(tensors)
@@ -155,9 +154,7 @@ def to_theirs(
     return theirs_by_name, list(unused)
 
 
-def find_missing(
-    tensors: Mapping[str, Tensor], rules: Iterable[NameRule], *, num_layers: int
-) -> list[str]:
+def find_missing(tensors: Weights, rules: Iterable[NameRule], *, num_layers: int) -> list[str]:
     """Their names that a member with `num_layers` layers has and `tensors` lacks."""
     names = dict.fromkeys(name for rule in rules if not rule.optional for name in rule.theirs)
     # with more layers than tensors, at least one is missing

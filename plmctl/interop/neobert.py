@@ -5,17 +5,14 @@ no class of it, and the code next to its files is never run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch import Tensor
 
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bert import encoder_nodes
 from plmctl.interop.eurobert import classifier_rules
 from plmctl.interop.family import Architecture, Family, Node, lm_head, row_classes
 from plmctl.interop.modernbert import GATED, OURS, ROTARY, find_longest
-from plmctl.interop.names import NameRule, by_head, cut, linear, same
-from plmctl.interop.settings import VOCAB, Activation, Key, Numbers, Settings, Written, pad
+from plmctl.interop.names import NameRule, Weights, by_head, cut, linear, same
+from plmctl.interop.settings import VOCAB, Activation, Config, Key, Numbers, Settings, Written, pad
 
 LAYER = "transformer_encoder.{i}"
 CODE = "chandar-lab/NeoBERT--model"  # the code that `transformers` asks for, on the hub
@@ -64,7 +61,7 @@ class NeoBertFamily(Family):
     )
     ties: Mapping[str, str] = {}
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         two_thirds = int(2 * numbers.inner_width / 3)
         none = {"dropout": 0.0, "attention_dropout": 0.0, "tied": False}
@@ -109,9 +106,7 @@ class NeoBertFamily(Family):
         last = {"num_classes": outputs, "dropout": numbers.head_dropout, "dense": True}
         return {"_target_": "plmctl.heads.classify.Classify", **last}
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         numbers = super().measure(config, tensors, pad)
         residual = (config["model"].get("stack") or {}).get("residual") or {}
         heads = config.get("heads") or {}
@@ -125,7 +120,7 @@ class NeoBertFamily(Family):
     def remember(self, numbers: Numbers) -> Node:
         return {"longest": numbers.longest}
 
-    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         differences = super().find_unstated(config, numbers)
         if numbers.inner_width % 8:
             ours = f"model.stack.cells.f.inner_width={numbers.inner_width}"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch import Tensor
+from collections.abc import Sequence
 
 from plmctl.core.values import Count
 from plmctl.interop.bert import (
@@ -18,8 +15,8 @@ from plmctl.interop.bert import (
     tuned_classes,
 )
 from plmctl.interop.family import Node, rename_cells
-from plmctl.interop.names import NameRule, linear, maps
-from plmctl.interop.settings import Key, Numbers, change
+from plmctl.interop.names import NameRule, Weights, linear, maps
+from plmctl.interop.settings import Config, Key, Numbers, change
 
 POOLER = linear("heads.pooler.dense", "nezha.pooler.dense")
 LONGEST = 512  # the published default; ours has no longest row
@@ -53,9 +50,7 @@ class NezhaFamily(BertFamily):
         stack |= {"layout": f"of*{numbers.num_layers}", "cells": {"o": cell, **stack["cells"]}}
         return nodes
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         plain = rename_cells(config, {"o": "a"})
         clip = (plain["model"]["stack"]["cells"].get("a") or {}).get("clip", 16)
         numbers = super().measure(plain, tensors, pad)

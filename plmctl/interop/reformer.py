@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -15,10 +15,11 @@ from plmctl.interop import bert
 from plmctl.interop.bert import encoder_nodes, task_head
 from plmctl.interop.difference import list_differences, spell_layouts
 from plmctl.interop.family import Architecture, Family, Node, linear_class, lm_head
-from plmctl.interop.names import NameRule, linear, maps, same
+from plmctl.interop.names import NameRule, Weights, linear, maps, same
 from plmctl.interop.settings import (
     VOCAB,
     Also,
+    Config,
     Key,
     Numbers,
     Only,
@@ -106,7 +107,7 @@ class ReformerFamily(Family):
     )
     ties: Mapping[str, str] = {}
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         axial = numbers.axial  # otherwise one vector for each position
         return numbers.but(
@@ -209,9 +210,7 @@ class ReformerFamily(Family):
             ]
         return rules
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         plain = super().measure(config, tensors, pad)
         stack = config["model"].get("stack") or {}
         layout, cells = stack.get("layout", ""), stack.get("cells") or {}
@@ -245,7 +244,7 @@ class ReformerFamily(Family):
             widths=tuple(size[1] for size in sizes),
         )
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         """As of every family; what our settings leave to a rule counts as what the rule gives."""
         published: Node = spell_layouts(self.nodes(numbers))
         nodes = {name: drop_unused_cells(config[name]) for name in published if name != "size"}

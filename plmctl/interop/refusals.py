@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.interop.family import Family
-from plmctl.interop.settings import REQUIRED, Key
+from plmctl.interop.names import Weights
+from plmctl.interop.settings import REQUIRED, Config, Key
 
 LISTED = "plmctl models ls lists the families that are read"
 LIST = "plmctl models ls  # the families that are read"
@@ -57,7 +57,7 @@ UNNAMED = "bert"  # its first files, and SpanBERT's, are older than model_type
 _OF_TRAINING = re.compile(r"dropout|layerdrop|^init|^summary_")  # and of heads that are not read
 
 
-def refuse_code(settings: Mapping[str, Any], file: Path, family: Family | None) -> None:
+def refuse_code(settings: Config, file: Path, family: Family | None) -> None:
     """DataError for a model that is computed by code of its own, if its family does not state that
     it computes the same.
     """
@@ -68,7 +68,7 @@ def refuse_code(settings: Mapping[str, Any], file: Path, family: Family | None) 
         raise DataError(what, file=file, fix=f"take a model without it: {LISTED}")
 
 
-def refuse_quantised(settings: Mapping[str, Any], file: Path) -> None:
+def refuse_quantised(settings: Config, file: Path) -> None:
     """DataError for a config.json whose weights have few bits; the method is named."""
     stated = settings.get("quantization_config") or settings.get("compression_config")
     if not stated:
@@ -82,7 +82,7 @@ def refuse_quantised(settings: Mapping[str, Any], file: Path) -> None:
     raise DataError(f"{what}, and plmctl reads none", file=file, fix=FULL)
 
 
-def refuse_narrow(tensors: Mapping[str, Tensor], file: Path) -> None:
+def refuse_narrow(tensors: Weights, file: Path) -> None:
     """DataError for tensors in few bits, which would be read as other numbers."""
     for name, tensor in tensors.items():
         kind = next((kind for end, kind in QUANTISED.items() if name.endswith(end)), "")
@@ -93,17 +93,17 @@ def refuse_narrow(tensors: Mapping[str, Tensor], file: Path) -> None:
             raise DataError(what, file=file, fix=FULL)
 
 
-def is_complete(settings: Mapping[str, Any], family: Family) -> bool:
+def is_complete(settings: Config, family: Family) -> bool:
     """Whether a config.json has all settings that a family needs, and no others."""
     return _likeness(settings, family)[0] == 1 and not find_unread(settings, family)
 
 
-def find_nearest(settings: Mapping[str, Any], families: Sequence[Family]) -> Family:
+def find_nearest(settings: Config, families: Sequence[Family]) -> Family:
     """The family whose settings these are most alike."""
     return max(families, key=lambda family: _likeness(settings, family))
 
 
-def find_unread(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
+def find_unread(settings: Config, family: Family) -> dict[str, Any]:
     """The settings of a config.json that its family does not read, where they say something."""
     known = {each.key for each in family.stated} | family.ignored | FREE | WRITING
     return {
@@ -113,13 +113,13 @@ def find_unread(settings: Mapping[str, Any], family: Family) -> dict[str, Any]:
     }
 
 
-def describe_nearest(settings: Mapping[str, Any], families: Sequence[Family]) -> str:
+def describe_nearest(settings: Config, families: Sequence[Family]) -> str:
     """The family whose settings these are most alike, and the first setting that differs."""
     family = find_nearest(settings, families)
     return f"the nearest family is {family.model_type}; {_find_difference(settings, family)}"
 
 
-def _likeness(settings: Mapping[str, Any], family: Family) -> tuple[float, int]:
+def _likeness(settings: Config, family: Family) -> tuple[float, int]:
     """(the share of the needed settings that it has, the number of known ones)."""
     keys = list(_keys(family))
     needed = [each.key for each in keys if each.default is REQUIRED]
@@ -131,7 +131,7 @@ def _keys(family: Family) -> Iterable[Key]:
     return (each for each in family.stated if isinstance(each, Key) and each.key)
 
 
-def _find_difference(settings: Mapping[str, Any], family: Family) -> str:
+def _find_difference(settings: Config, family: Family) -> str:
     for each in _keys(family):
         if each.default is REQUIRED and each.key not in settings:
             return f"its setting {each.key} is missing here"

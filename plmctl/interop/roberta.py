@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from plmctl.interop.bert import (
     BACKBONE,
@@ -19,7 +18,7 @@ from plmctl.interop.bert import (
 )
 from plmctl.interop.family import Architecture, Node, row_classes
 from plmctl.interop.names import NameRule, Tensors, linear, maps, skip_rows
-from plmctl.interop.settings import Numbers, change, pad
+from plmctl.interop.settings import Config, Numbers, change, pad
 
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 MLM = lm_rules("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight")
@@ -75,7 +74,7 @@ class RobertaFamily(BertFamily):
     architectures: Sequence[Architecture] = roberta_classes("Roberta", POOLER)
     ties = TIES
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         return numbers.but(max_length=numbers.max_length - numbers.pad - 1)
 

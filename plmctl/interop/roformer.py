@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,9 +12,9 @@ from plmctl.core.values import Count
 from plmctl.interop.bert import BACKBONE, MLM, SETTINGS, BertFamily, task_architectures
 from plmctl.interop.family import Architecture, Node, row_classes
 from plmctl.interop.modernbert import ROTARY, find_longest
-from plmctl.interop.names import NameRule, Tensors, linear
+from plmctl.interop.names import NameRule, Tensors, Weights, linear
 from plmctl.interop.roberta import classifier_rules
-from plmctl.interop.settings import Key, Numbers, change, pad
+from plmctl.interop.settings import Config, Key, Numbers, change, pad
 from plmctl.interop.waves import warn_of_other_waves
 
 # every file has this table, which is a formula
@@ -50,7 +49,7 @@ class RoFormerFamily(BertFamily):
     pooler = ()
     unread = ()
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         return numbers.but(table_width=numbers.table_width or numbers.width, max_length=0)
 
@@ -90,9 +89,7 @@ class RoFormerFamily(BertFamily):
         waves = make_waves(numbers.longest, numbers.width // numbers.num_heads)
         return {**tensors, prefix + WAVES: waves}
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         return (
             super()
             .measure(config, tensors, pad)
@@ -105,7 +102,7 @@ class RoFormerFamily(BertFamily):
     def remember(self, numbers: Numbers) -> Node:
         return {"longest": numbers.longest}
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         embedding = config["model"].get("embedding") or {}
         if numbers.table_width == numbers.width:  # the same as none
             embedding = {**embedding, "table_width": None}

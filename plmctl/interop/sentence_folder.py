@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NotRequired, Self, TypedDict
 
-from torch import Tensor
-
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.heads.sentences import SENTENCE
 from plmctl.interop import hf, weights
+from plmctl.interop.names import Weights
+from plmctl.interop.settings import Config
 from plmctl.interop.weights import AGAIN
 from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit
@@ -137,7 +137,7 @@ class SentenceSettings:
     lower: bool = False
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Self | None:
+    def of(cls, config: Config) -> Self | None:
         """Those of a model's config; None where it is no such model."""
         stated = config.get("sentence")
         return None if stated is None else cls(**stated)
@@ -159,7 +159,7 @@ class _Layer:
     """A layer behind the pooling: its node and its tensors."""
 
     node: dict[str, Any]
-    tensors: Mapping[str, Tensor]
+    tensors: Weights
 
 
 def is_sentence_folder(folder: Path) -> bool:
@@ -239,7 +239,7 @@ def _read(file: Path, kind: Any) -> Any:
     return read_json(file, kind, fix=AGAIN) if file.is_file() else {}
 
 
-def _read_similarity(whole: Mapping[str, Any], file: Path, kind: str) -> str:
+def _read_similarity(whole: Config, file: Path, kind: str) -> str:
     """The likeness of vectors; DataError for a kind of model other than that of its modules, or a
     likeness that is unknown.
     """
@@ -338,7 +338,7 @@ KNOWN = (*NETWORKS, *POOLERS, *READERS, "Dropout")
 def write(
     folder: Path,
     settings: SentenceSettings,
-    layers: Sequence[tuple[Mapping[str, Any], Mapping[str, Tensor]]],
+    layers: Sequence[tuple[Config, Weights]],
     *,
     width: int,
 ) -> None:
@@ -358,7 +358,7 @@ def write(
     }
     flags = {flag: name in settings.pooling.split("+") for flag, name in FLAGS.items()}
     own = {"word_embedding_dimension": width, **flags, "include_prompt": settings.include_prompt}
-    modules: list[tuple[str, dict[str, Any], Mapping[str, Tensor]]] = [("Pooling", own, {})]
+    modules: list[tuple[str, dict[str, Any], Weights]] = [("Pooling", own, {})]
     for node, tensors in layers:
         name = node["_target_"].removeprefix(LAYERS)
         if name == "FirstColumns":
@@ -390,8 +390,8 @@ def write_sparse(folder: Path, settings: SentenceSettings, *, vocab_size: int) -
 def _write_modules(
     folder: Path,
     settings: SentenceSettings,
-    whole: Mapping[str, Any],
-    modules: Sequence[tuple[str, dict[str, Any], Mapping[str, Tensor]]],
+    whole: Config,
+    modules: Sequence[tuple[str, dict[str, Any], Weights]],
     *,
     types: str,
 ) -> None:

@@ -12,6 +12,7 @@ from plmctl.core import values
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.values import Count
 
+Config = Mapping[str, Any]  # settings of a config.json, or a config of plmctl
 REQUIRED: Any = object()  # a default that says that every file has the setting
 LARGEST = 1 << 26  # the largest number of a config.json that `MOST` does not name
 MOST = {
@@ -99,10 +100,10 @@ class Key:
     write: Callable[[Any], Any] = _same
     written: bool = True
 
-    def check(self, settings: Mapping[str, Any]) -> None:
+    def check(self, settings: Config) -> None:
         """ConfigError for a value that our parts cannot express."""
 
-    def take(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def take(self, settings: Config) -> dict[str, Any]:
         """{our name: our value}."""
         return {self.name: self.read(settings.get(self.key, self.default))}
 
@@ -119,7 +120,7 @@ class Activation(Key):
 
     names: Mapping[Any, str] = field(default_factory=dict)
 
-    def take(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def take(self, settings: Config) -> dict[str, Any]:
         theirs = settings.get(self.key, self.default)
         if theirs not in self.names:
             allowed = f"one of {', '.join(self.names)}{nearest(theirs, self.names)}"
@@ -154,13 +155,13 @@ class Only:
     written: bool = False
     ignored: bool = False
 
-    def check(self, settings: Mapping[str, Any]) -> None:
+    def check(self, settings: Config) -> None:
         """ConfigError for another value."""
         if (found := settings.get(self.key, self.value)) != self.value:
             fix = f'"{self.key}": {json.dumps(self.value)} in this file' if self.ignored else ""
             raise ConfigError(f"config.json: {self.key}", found, f"{self.value}{self.why}", fix=fix)
 
-    def take(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def take(self, settings: Config) -> dict[str, Any]:
         """{}: none of our numbers."""
         return {}
 
@@ -175,7 +176,7 @@ class Written(Only):
 
     written: bool = True
 
-    def check(self, settings: Mapping[str, Any]) -> None:
+    def check(self, settings: Config) -> None:
         """Nothing."""
 
 
@@ -185,7 +186,7 @@ class Also(Key):
 
     kind: Any = None
 
-    def take(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def take(self, settings: Config) -> dict[str, Any]:
         return {}
 
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
-
 from plmctl.core.values import Whole
 from plmctl.interop.bert import task_head
 from plmctl.interop.family import Architecture, Family, Node, count_layers, lm_head
-from plmctl.interop.names import NameRule, Tensors, find_missing, same
-from plmctl.interop.settings import Key, Numbers
+from plmctl.interop.names import NameRule, Tensors, Weights, find_missing, same
+from plmctl.interop.settings import Config, Key, Numbers
 from plmctl.interop.waves import warn_of_other_waves
 from plmctl.models.encoder_decoder import LAST
 
@@ -128,7 +126,7 @@ class EncoderDecoderFamily(Family):
     # first token of the decoder, if a file names none, or its role; None: padding
     first_token: int | str | None = None
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         """The numbers of both stacks; `num_layers`, `num_heads` and `inner_width` are those of the
         encoder, `start` is the first token of the decoder, an id or the role of a token.
         """
@@ -144,9 +142,7 @@ class EncoderDecoderFamily(Family):
         unstated = {FORCED.key} if numbers.forced is None else ()
         return {key: value for key, value in settings.items() if key not in unstated}
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         model = config["model"]
         ends = [model.get(name) or {} for name in ("encoder", "decoder")]
         below = super().measure({**config, "model": ends[0]}, tensors, pad)
@@ -173,7 +169,7 @@ class EncoderDecoderFamily(Family):
         stated = numbers.max_length and "max_length" not in parts
         return {"longest": numbers.max_length} if stated else {}
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         return super().find_differences(
             {**config, "model": _normalize(config["model"], numbers.width)}, numbers
         )
@@ -186,7 +182,7 @@ class EncoderDecoderFamily(Family):
         return lm_head(numbers, bias=numbers.bias, scaled=False, about="next")
 
     def find_absent(
-        self, tensors: Mapping[str, Tensor], rules: Sequence[NameRule], numbers: Numbers
+        self, tensors: Weights, rules: Sequence[NameRule], numbers: Numbers
     ) -> list[str]:
         above = [rule for rule in rules if rule.ours.startswith("backbone.decoder.stack.")]
         below = [rule for rule in rules if rule not in above]

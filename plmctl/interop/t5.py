@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from torch import Tensor
 
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bart import classifier_rules
 from plmctl.interop.bert import ACTIVATIONS
 from plmctl.interop.family import Architecture, Node, linear_class, row_classes
-from plmctl.interop.names import NameRule, Tensors, linear, maps, same
-from plmctl.interop.settings import TIED, VOCAB, Key, Numbers, Settings, Written, activation, pad
+from plmctl.interop.names import NameRule, Tensors, Weights, linear, maps, same
+from plmctl.interop.settings import (
+    TIED,
+    VOCAB,
+    Config,
+    Key,
+    Numbers,
+    Settings,
+    Written,
+    activation,
+    pad,
+)
 from plmctl.interop.stacks import (
     FORCED,
     HEAD,
@@ -120,7 +128,7 @@ class T5Family(EncoderDecoderFamily):
     prefix = ""
     architectures = t5_classes("T5")
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         return numbers.but(
             head_width=unusual_width(numbers.head_width, numbers),
@@ -189,9 +197,7 @@ class T5Family(EncoderDecoderFamily):
         own = {"scaled": numbers.scaled and numbers.tied, "bias": False}
         return super().head(name, numbers, outputs) | (own if name == HEAD else {})
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         numbers = super().measure(config, tensors, pad)
         encoder, position = config["model"].get("encoder") or {}, config.get("position") or {}
         inner = ((encoder.get("stack") or {}).get("cells") or {}).get("f") or {}
@@ -204,7 +210,7 @@ class T5Family(EncoderDecoderFamily):
             max_distance=position.get("max_distance", 128),
         )
 
-    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         tables = [] if numbers.shared else ["model.tied=False (published: True)"]
         return super().find_differences(config, numbers) + tables
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +15,18 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop.bert import encoder_nodes
 from plmctl.interop.family import Architecture, Family, Node
-from plmctl.interop.names import NameRule, Tensors, linear, maps, same
-from plmctl.interop.settings import VOCAB, Key, Numbers, Only, Settings, Written, activation, pad
+from plmctl.interop.names import NameRule, Tensors, Weights, linear, maps, same
+from plmctl.interop.settings import (
+    VOCAB,
+    Config,
+    Key,
+    Numbers,
+    Only,
+    Settings,
+    Written,
+    activation,
+    pad,
+)
 
 CELL, THEIRS = "backbone.stack.blocks.a.{i}", "layers.{i}.dec_attn"
 INNER = "backbone.stack.blocks.f.{i}"
@@ -109,7 +118,7 @@ class TransfoXLFamily(Family):
     )
     ties: Mapping[str, str] = {}
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         if not numbers.cutoffs:
             allowed = "one id or more (a softmax without clusters is not supported)"
@@ -273,9 +282,7 @@ class TransfoXLFamily(Family):
         steps = torch.arange(0.0, numbers.width, 2.0) / numbers.width
         return tensors | {f"{prefix}pos_emb.inv_freq": 1 / 10000**steps}
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         plain, model = super().measure(config, tensors, pad), config.get("model") or {}
         table = (model.get("embedding") or {}).get("table") or {}
         stack = model.get("stack") or {}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
-from torch import Tensor
 
 from plmctl.core.terminal import WARN, remark_once
+from plmctl.interop.names import Weights
 from plmctl.nn.positions import Sinusoidal
 
 NEAR = 0.01  # half precision of a file, and more
 
 
-def warn_of_other_waves(tables: Mapping[str, Tensor], **how: object) -> None:
+def warn_of_other_waves(tables: Weights, **how: object) -> None:
     """Say which tables are no sinusoids, so that the model computes something else than the file.
 
     Args:

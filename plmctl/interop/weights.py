@@ -6,17 +6,16 @@ import json
 import pickle
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
 from plmctl.core.errors import DataError, list_some
 from plmctl.core.terminal import remark
-from plmctl.interop.names import Tensors
+from plmctl.interop.names import Tensors, Weights
 from plmctl.interop.refusals import refuse_narrow
 from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit
@@ -60,7 +59,7 @@ class _Index(TypedDict):
     weight_map: dict[str, str]
 
 
-def write(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+def write(folder: Path, tensors: Weights) -> None:
     """Write the first of `FILES`; above `LARGEST` bytes, several of them and their index. Mapped
     tensors need the memory of one file.
     """
@@ -78,7 +77,7 @@ def write(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         write_text(folder / FILES[1], json.dumps(record, indent=2) + "\n")
 
 
-def _divide(tensors: Mapping[str, Tensor]) -> list[list[str]]:
+def _divide(tensors: Weights) -> list[list[str]]:
     """The names of the tensors in each file, in their order; a tensor above `LARGEST` is alone."""
     files: list[list[str]] = [[]]
     size = 0

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop.bert import OURS, encoder_nodes, task_head
 from plmctl.interop.family import Architecture, Family, Node, linear_class, lm_head, row_classes
-from plmctl.interop.names import NameRule, linear, maps, same
+from plmctl.interop.names import NameRule, Weights, linear, maps, same
 from plmctl.interop.settings import (
     TIED,
     VOCAB,
     Activation,
+    Config,
     Key,
     Numbers,
     Only,
@@ -134,7 +132,7 @@ class XLMFamily(Family):
     architectures = xlm_classes("XLM")
     ties = {"pred_layer.proj.weight": "embeddings.weight"}  # noqa: RUF012
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         older = {"pad_token_id": settings["pad_index"]} if "pad_index" in settings else {}
         numbers = super().numbers({**older, **settings})
         languages = numbers.all_languages * (numbers.in_languages and numbers.all_languages > 1)
@@ -167,9 +165,7 @@ class XLMFamily(Family):
         own = {"dropout": numbers.row_dropout} if name in ROWS else {}
         return task_head(name, numbers, outputs) | own
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         heads, origin = config.get("heads") or {}, config.get("origin") or {}
         embedding = config["model"].get("embedding") or {}
         rates = [heads[name]["dropout"] for name in ROWS if "dropout" in (heads.get(name) or {})]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,11 +11,12 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop.bert import ACTIVATIONS, encoder_nodes, task_head
 from plmctl.interop.family import Architecture, Family, Node, linear_class, lm_head, row_classes
-from plmctl.interop.names import NameRule, linear, maps, same
+from plmctl.interop.names import NameRule, Weights, linear, maps, same
 from plmctl.interop.settings import (
     TIED,
     VOCAB,
     Also,
+    Config,
     Key,
     Numbers,
     Only,
@@ -159,7 +159,7 @@ class XLNetFamily(Family):
     def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
         return [*self.rules, *projection_rules(numbers.num_heads)]
 
-    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+    def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)
         if numbers.farthest > 0:
             allowed = "-1: every distance counts as it is"
@@ -186,9 +186,7 @@ class XLNetFamily(Family):
             return task_head(name, numbers, outputs)
         return lm_head(numbers, about="next")
 
-    def measure(
-        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-    ) -> Numbers:
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
         numbers, model = super().measure(config, tensors, pad), config.get("model") or {}
         memory = {"memory": model.get("memory") or 0, "reuse": model.get("reuse")}
         return numbers.but(max_length=0, farthest=-1, **memory)
