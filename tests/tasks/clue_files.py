@@ -107,3 +107,31 @@ def write(task: str, folder: Path) -> Path:
 
 
 TASKS = (*LINES, *TABLES, "c3", "chid", "drcd")
+
+
+FEW: Mapping[str, Callable[[int], Row]] = {  # FewCLUE: the task that reads each folder
+    "eprstmt": lambda n: {"id": n, "sentence": say(n), "label": ["Positive", "Negative"][n % 2]},
+    "csldcp": lambda n: {"content": say(n), "label": f"学科{n % 4}", "id": n},
+    "bustm": lambda n: {"id": n, "sentence1": say(n), "sentence2": say(n + 1),
+                        "label": str(n % 2)},
+    "chid": lambda n: {"id": n, "candidates": IDIOMS, "content": f"{say(n)}他#idiom#。",
+                       "answer": n % 4},
+    "cluewsc2020": resolve,
+    **{name: LINES[name] for name in ("tnews", "csl")},
+    "iflytek": lambda n: {"label": n % 3, "label_des": "打车", "sentence": say(n), "id": n},
+    "ocnli": lambda n: infer(n) | {"label": NLI[n % 3]},
+}  # fmt: skip
+
+
+def write_few(task: str, folder: Path) -> Path:
+    """Five training sets of four examples with their dev sets, all of them, and both tests."""
+    numbers = {"few_all": range(20), **{str(k): range(4 * k, 4 * k + 4) for k in range(5)}}
+    for name, own in numbers.items():
+        for split, first in {"train": 0, "dev": 20}.items():
+            dump(folder / f"{split}_{name}.json", *(FEW[task](first + n) for n in own))
+    dump(folder / "test_public.json", *map(FEW[task], range(40, 46)))
+    bare = [FEW[task](n) for n in range(50, 53)]
+    dump(folder / "test.json", *({k: v for k, v in row.items() if k not in ("label", "answer")}
+                                 for row in bare))  # fmt: skip
+    dump(folder / "unlabeled.json", *({"sentence": say(n)} for n in range(3)))
+    return folder

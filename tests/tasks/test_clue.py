@@ -70,6 +70,34 @@ def test_an_update_on_the_published_layout(name: str, tokenizer: Tokenizer, tmp_
     assert measure() < before
 
 
+@pytest.mark.parametrize("name", clue_files.FEW)
+def test_the_seed_chooses_among_the_training_sets_of_fewclue(name: str, tmp_path: Path) -> None:
+    folder = clue_files.write_few(name, tmp_path)
+    for seed in (0, 3):
+        task = make_task(name, folder, f"seed={seed}")
+        read = {split: task.read(split) for split in ("train", "dev", "test")}
+        assert {split: len(own) for split, own in read.items()} == {"train": 4, "dev": 4, "test": 6}
+        assert str(clue_files.say(4 * seed))[:3] in str(read["train"][0].fields)
+        assert str(clue_files.say(20 + 4 * seed))[:4] in str(read["dev"][0].fields)
+        assert all(each.label is not None for own in read.values() for each in own)
+    with pytest.raises(DataError, match=r"several files could be meant: train_0\.json"):
+        make_task(name, folder, "seed=5").read("train")
+
+
+def test_gaps_of_fewclue(tmp_path: Path) -> None:
+    rows = [{"id": 7, "candidates": clue_files.IDIOMS, "content": "甲#idiom#乙", "answer": 2}]
+    clue_files.dump(tmp_path / "train.json", *rows)
+    (one,) = make_task("chid", tmp_path).read("train")
+    assert (one.id, one.label, one.bundle, one.fields["text"]) == ("7", "2", "", "甲")
+    assert one.fields["choices"] == [f"{idiom}乙" for idiom in clue_files.IDIOMS]
+    clue_files.dump(tmp_path / "train.json", {**rows[0], "answer": 4})
+    with pytest.raises(DataError, match=r"train\.json:1: .*4, and there are 4 candidates"):
+        make_task("chid", tmp_path).read("train")
+    clue_files.dump(tmp_path / "train.json", {k: v for k, v in rows[0].items() if k != "answer"})
+    with pytest.raises(DataError, match=r"no train_answer\.json"):
+        make_task("chid", tmp_path).read("train")
+
+
 def test_questions_of_both_files_of_c3(tmp_path: Path) -> None:
     task = make_task("c3", clue_files.write("c3", tmp_path))
     examples = task.read("train")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
@@ -18,20 +18,23 @@ from plmctl.tasks.record import Example
 
 SHOWN = '{"content": ["...#idiom000378#..."], "candidates": ["百尺竿头", "随波逐流", ...]}'
 ANSWERS = '{"#idiom000378#": 0, ...}, the number of a candidate for each gap'
-GAP = re.compile(r"#idiom\d+#")
+GAP = re.compile(r"#idiom\d*#")
 OTHER = "____"  # a gap that another example is about, as long as an idiom
 
 
 class _Passages(TypedDict):
-    content: list[str]
+    content: list[str] | str
     candidates: list[str]
+    answer: NotRequired[Whole]
+    id: NotRequired[int | str]
 
 
 @part_of("reader")
 class ChidFiles(SplitFiles):
     """JSON lines of passages that share their candidates, and the answers in a second file of the
     folder: `train.json` and `train_answer.json` (Zheng et al., 2019, arXiv:1906.01265; the layout
-    of CLUEbenchmark/CLUE, README).
+    of CLUEbenchmark/CLUE, README). Or JSON lines of one passage each with its `answer` (FewCLUE; Xu
+    et al., 2021, arXiv:2107.07498).
 
     An example is one gap. `text` is the passage before it; a choice is a candidate with the passage
     behind it. The gaps of a line are a bundle.
@@ -50,8 +53,8 @@ class ChidFiles(SplitFiles):
         self.around = around
 
     def read_file(self, file: Path, columns: Columns, *, labelled: bool = True) -> list[Example]:
-        answers = read_answers(file, labelled=labelled)
-        records = read_records(file, _Passages, shown=SHOWN)
+        records = list(read_records(file, _Passages, shown=SHOWN))
+        answers = _read_own(records) or read_answers(file, labelled=labelled)
         made = [e for record in records for e in self._list_gaps(record, answers)]
         if not made:
             raise DataError("no gaps such as #idiom000378#", file=file, fix=SHOWN)
@@ -60,19 +63,30 @@ class ChidFiles(SplitFiles):
     def _list_gaps(
         self, record: FileRecord, answers: Mapping[str, int] | None
     ) -> Iterator[Example]:
-        candidates = record.values["candidates"]
+        candidates, content = record.values["candidates"], record.values["content"]
         if len(candidates) < 2:
             raise DataError(f"{len(candidates)} candidates", file=record.place, fix=SHOWN)
-        for passage in record.values["content"]:
+        alone = isinstance(content, str)
+        for passage in [content] if alone else content:
             for gap in GAP.finditer(passage):
                 before, after = _cut(passage[: gap.start()], passage[gap.end() :], self.around)
+                name = _name_line(record) if alone else gap[0]
                 yield Example(
-                    id=gap[0],
+                    id=name,
                     fields={"text": before, "choices": [f"{each}{after}" for each in candidates]},
-                    label=_find_answer(gap[0], answers, len(candidates), record.place),
+                    label=_find_answer(name, answers, len(candidates), record.place),
                     place=record.place,
-                    bundle=str(record.number),
+                    bundle="" if alone else str(record.number),
                 )
+
+
+def _name_line(record: FileRecord) -> str:
+    return str(record.values.get("id", record.number))
+
+
+def _read_own(records: Sequence[FileRecord]) -> Mapping[str, int]:
+    """{id of a line: number of the idiom in its gap}, where lines have answers."""
+    return {_name_line(each): each.values["answer"] for each in records if "answer" in each.values}
 
 
 def _cut(before: str, after: str, around: int) -> tuple[str, str]:
