@@ -22,6 +22,7 @@ from plmctl.core.ungiven import check_given
 from plmctl.core.values import Whole, fit
 from plmctl.data.counted_words import FIELD, mark_words
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.plans import cache_plan, hash_code
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class RowReader:
         stage: int = 0,
         input_length: int | None = None,
         allow_short: bool = False,
-        wanted: frozenset[str] | None = None,
+        wanted: Wanted = None,
     ) -> None:
         self.shards = mark_words(shards) if wanted and FIELD in wanted else shards
         self.format, self.seed, self.stage = format, seed, stage

@@ -19,6 +19,7 @@ from plmctl.core.parts import base_of
 from plmctl.distill.maps import Layers, make_layer_map
 from plmctl.models.base import Model
 from plmctl.nn.cells.base import Cell
+from plmctl.nn.recorder import Record
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.generator import wide
 
@@ -112,9 +113,7 @@ class Question(Protocol):
         """{name: the logits}."""
 
 
-def record_model(
-    model: Model, batch: Batch, question: Question, record: frozenset[str]
-) -> Predictions:
+def record_model(model: Model, batch: Batch, question: Question, record: Record) -> Predictions:
     """The predictions and states named in `record`, in one pass if `model` is a `Once`."""
     layers = record - {LOGITS}
     recorded = model(batch, record=layers).recorded if layers else {}
@@ -156,7 +155,7 @@ class Teacher(nn.Module):
     def meet(self, question: Question) -> None:
         """Raise ConfigError if it does not have these logits."""
 
-    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
+    def predict(self, batch: Batch, question: Question, record: Record) -> Predictions:
         """The predictions and states named in `record`; logits by the names and positions of
         `question`.
         """

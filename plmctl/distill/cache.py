@@ -30,6 +30,7 @@ from plmctl.core.terminal import tell
 from plmctl.distill.base import LOGITS, Logits, Predictions, Question, Teacher
 from plmctl.distill.questions import OfTask
 from plmctl.models.base import Model
+from plmctl.nn.recorder import Record
 from plmctl.storage.gate import admit, own
 from plmctl.storage.reading import MALFORMED
 from plmctl.tasks.task import Task
@@ -74,7 +75,7 @@ class Cached(Teacher):
     def meet(self, question: Question) -> None:
         self.teacher.meet(question)
 
-    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
+    def predict(self, batch: Batch, question: Question, record: Record) -> Predictions:
         if not isinstance(question, OfTask):
             raise ConfigError(
                 "teacher_cache",

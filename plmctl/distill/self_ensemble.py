@@ -19,6 +19,7 @@ from plmctl.core.shares import whole_of
 from plmctl.distill.base import LOGITS, Measures, Predictions, Question, Teacher, record_model
 from plmctl.distill.teachers import Mean
 from plmctl.models.base import Model, Once
+from plmctl.nn.recorder import Record
 
 
 @part_of("teacher")
@@ -77,7 +78,7 @@ class SelfEnsemble(Teacher):
     def models(self) -> list[Any]:
         return list(self.past or ()) if self.vote else [self.average]
 
-    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
+    def predict(self, batch: Batch, question: Question, record: Record) -> Predictions:
         with torch.no_grad():
             if not self.vote:
                 return self._record(self.average, batch, question, record)
@@ -96,9 +97,7 @@ class SelfEnsemble(Teacher):
             }
             return Predictions(predictions[0].real, logits)
 
-    def _record(
-        self, model: Any, batch: Batch, question: Question, record: frozenset[str]
-    ) -> Predictions:
+    def _record(self, model: Any, batch: Batch, question: Question, record: Record) -> Predictions:
         once: Any = Once(model, record - {LOGITS})
         return record_model(once, batch, question, record)
 

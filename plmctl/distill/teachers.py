@@ -23,6 +23,7 @@ from plmctl.distill.base import (
 )
 from plmctl.distill.inheritance import inherit
 from plmctl.models.base import Model, Once
+from plmctl.nn.recorder import Record
 
 
 class Frozen(Teacher):
@@ -64,7 +65,7 @@ class Frozen(Teacher):
     def bequeath(self, model: Model, *, fix: str) -> None:
         inherit(model, self.model, self.measures.name, fix=fix)
 
-    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
+    def predict(self, batch: Batch, question: Question, record: Record) -> Predictions:
         with torch.no_grad():
             once: Any = Once(self.model, record - {LOGITS})
             return record_model(once, batch, question, record)
@@ -104,7 +105,7 @@ class TextVectors(Teacher):
         self.register_buffer("vectors", vectors, persistent=False)
         self.measures = replace(measures, records=frozenset({LOGITS}))
 
-    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
+    def predict(self, batch: Batch, question: Question, record: Record) -> Predictions:
         vectors = self.vectors[batch.require("values.example")]
         real = find_written("text", batch).real
         labelled = torch.ones(len(vectors), dtype=torch.bool, device=vectors.device)
@@ -142,7 +143,7 @@ class Several(Teacher):
         for teacher in self.teachers:
             teacher.meet(question)
 
-    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
+    def predict(self, batch: Batch, question: Question, record: Record) -> Predictions:
         predictions = [teacher.predict(batch, question, record) for teacher in self.teachers]
         first = predictions[0]
         logits = {

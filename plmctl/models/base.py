@@ -18,6 +18,7 @@ from plmctl.core.parts import base_of
 from plmctl.nn.cells.base import RowSize
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.peft.base import Method
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.restrained import Noted
 from plmctl.nn.stack import Stack
 
@@ -97,9 +98,7 @@ class Backbone(nn.Module):
         """[B, T, W] the input of the first layer."""
         raise NotImplementedError(type(self).__name__)
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         """The states of a batch.
 
         Args:
@@ -109,9 +108,7 @@ class Backbone(nn.Module):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def forward(
-        self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def forward(self, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         return self.encode(self.embed(batch, state), batch, state, record)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -165,7 +162,7 @@ def list_parts(backbone: Backbone) -> list[object]:
 class KeptStates(Protocol):
     """The stored outputs of layers for the rows of a batch, so that the layers do not run again."""
 
-    def find(self, backbone: Backbone, batch: Batch, record: frozenset[str]) -> Hidden | None:
+    def find(self, backbone: Backbone, batch: Batch, record: Record) -> Hidden | None:
         """The result of the backbone from what is kept; None: it has to run."""
         ...
 
@@ -224,9 +221,7 @@ class Model(nn.Module):
         heads = [f"heads.{name}" for name, _ in self.heads.named_parameters()]
         return [*chosen, *own, *heads] if self.methods else list(chosen)
 
-    def forward(
-        self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def forward(self, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         known = None
         if self.kept is not None and state is None:
             known = self.kept.find(self.backbone, batch, record)
@@ -239,14 +234,14 @@ class Once:
     `record`: what every pass records. A `Once` of a `Once` shares its cache.
     """
 
-    def __init__(self, model: Model | Once, record: frozenset[str] = frozenset()) -> None:
+    def __init__(self, model: Model | Once, record: Record = NONE) -> None:
         inner = model if isinstance(model, Once) else None
         self.model: Model = inner.model if inner else model  # type: ignore[assignment]
         self.heads, self.backbone = self.model.heads, self.model.backbone
         self._record: frozenset[str] = record | inner._record if inner else record
         self._seen: list[tuple[Batch, frozenset[str], Hidden]] = inner._seen if inner else []
 
-    def know(self, batch: Batch, record: frozenset[str], hidden: Hidden) -> None:
+    def know(self, batch: Batch, record: Record, hidden: Hidden) -> None:
         """Take `hidden` for the result of `batch`, as if the backbone had run."""
         self._seen.append((batch, record, hidden))
 
@@ -255,9 +250,7 @@ class Once:
         """The results of all passes so far."""
         return [hidden for *_, hidden in self._seen]
 
-    def __call__(
-        self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def __call__(self, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         record |= self._record
         for seen, recorded, hidden in self._seen:
             if seen is batch and record <= recorded:

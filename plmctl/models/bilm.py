@@ -21,6 +21,7 @@ from plmctl.models.encoder import Initializer
 from plmctl.nn.char_cnn import CharCNN
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.lstm import ProjectedLSTM, State
+from plmctl.nn.recorder import NONE, Record
 
 if TYPE_CHECKING:
     from plmctl.text.vocab import Vocab
@@ -132,9 +133,7 @@ class BiLM(Backbone):
         different, index = flat.unique(dim=0, return_inverse=True)
         return nn.functional.embedding(index.view(characters.shape[:-1]), self.words(different))
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         words, reverse_words = (x[0], x[1]) if x.dim() == 4 else (x, None)
         memory = self._memory(batch, state, words)
         forward_order = _ReadingOrder.of(batch.text, reversed_=False)

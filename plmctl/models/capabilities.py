@@ -13,6 +13,7 @@ from plmctl.core.errors import UsageError
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.nn.cache import Cache
 from plmctl.nn.halting import Halting
+from plmctl.nn.recorder import NONE, Record
 
 
 @runtime_checkable
@@ -60,9 +61,7 @@ class Layered(Protocol):
         """
         ...
 
-    def go_on(
-        self, states: Sequence[Tensor], batch: Batch, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def go_on(self, states: Sequence[Tensor], batch: Batch, record: Record = NONE) -> Hidden:
         """The states of a batch from the results of its first layers, which do not run again.
 
         Args:

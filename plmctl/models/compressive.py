@@ -23,6 +23,7 @@ from plmctl.models.xlnet import XLNet
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.compression import Compression, Expansion, attend_to
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.residual import Block
 from plmctl.nn.stack import Stack
 
@@ -148,9 +149,7 @@ class CompressiveTransformer(XLNet):
     def own_losses(self) -> Mapping[str, float]:
         return {TERM: self.weight} if self.learns else {}
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         hidden = super().encode(x, batch, state, record)
         if not isinstance(hidden.state, Updated):
             return hidden

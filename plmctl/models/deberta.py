@@ -13,6 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Hidden
 from plmctl.models.encoder import Encoder, EncoderParts, refuse_halting, token_positions
 from plmctl.nn.positions import check_rows
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.stack import Stack
 
 
@@ -64,9 +65,7 @@ class Deberta(Encoder):
         else:
             self.max_length = self.position.max_length
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         if self.plain:
             return super().encode(x, batch, state, record)
         text = batch.text

@@ -37,7 +37,7 @@ from plmctl.nn.env import Env, SourceStates, Streams
 from plmctl.nn.halting import Halting
 from plmctl.nn.peft.prompt import LearnedPrompt
 from plmctl.nn.positions import Position
-from plmctl.nn.recorder import ATTENTION, HASHES, Recorder
+from plmctl.nn.recorder import ATTENTION, HASHES, NONE, Record, Recorder
 from plmctl.nn.stack import Stack
 
 Initializer = Callable[..., None]  # (module, *, generator)
@@ -148,9 +148,7 @@ class Encoder(Backbone):
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.embed_tokens(batch.text, state.length if isinstance(state, Cache) else 0)
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         """`record={"hidden"}` adds the embedding output and the state after every layer to
         `recorded["hidden"]`; other names are those of `nn.recorder`.
 
@@ -168,9 +166,7 @@ class Encoder(Backbone):
         below: list[nn.Module] = [self.embedding, self.position]
         return [below, *self.stack.list_layers()]
 
-    def go_on(
-        self, states: Sequence[Tensor], batch: Batch, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def go_on(self, states: Sequence[Tensor], batch: Batch, record: Record = NONE) -> Hidden:
         hidden = self.read(batch.text, states[-1], record=record, first=len(states) - 1)
         if "hidden" not in record:
             return hidden
@@ -291,7 +287,7 @@ class Encoder(Backbone):
         cache: Cache | None = None,
         source: SourceStates | None = None,
         memory: Remembered | None = None,
-        record: frozenset[str] = frozenset(),
+        record: Record = NONE,
         beside: Mapping[str, Tensor] = MappingProxyType({}),
         first: int = 0,
         end: int | None = None,

@@ -24,6 +24,7 @@ from plmctl.nn.cells.base import RowSize
 from plmctl.nn.env import SourceStates
 from plmctl.nn.halting import Halting
 from plmctl.nn.positions import NoPosition
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.stack import Stack
 
 if TYPE_CHECKING:
@@ -122,9 +123,7 @@ class EncoderDecoder(Backbone):
             return self.decoder.embed_tokens(_target(batch), state.length)
         return self.decoder.embed_tokens(self._previous(_target(batch)))
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         """The decoder from `x` on; `record={"hidden"}` records its layers, {"source"} those of
         the encoder, and the names of `nn.recorder` the decoder's self-attention.
         """
@@ -158,7 +157,7 @@ class EncoderDecoder(Backbone):
         for stack, row in self.decoder.stacks(target_length, 0):
             yield stack, replace(row, source=length)
 
-    def _read(self, batch: Batch, record: frozenset[str]) -> tuple[SourceStates, Hidden]:
+    def _read(self, batch: Batch, record: Record) -> tuple[SourceStates, Hidden]:
         """The source for cross-attention, and the result of the encoder."""
         source = batch.seqs[batch.input]
         hidden = self.encoder.read(

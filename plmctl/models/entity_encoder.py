@@ -13,6 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Hidden
 from plmctl.models.encoder import Encoder, EncoderParts, token_positions
 from plmctl.nn.entities import EntityVectors
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.stack import Stack
 
 
@@ -42,9 +43,7 @@ class EntityEncoder(Encoder):
         super().__init__(stack=stack, **parts)
         self.entities = entities
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         ids = batch.text.tracks.get("entity")
         vectors, marked = self.entities(batch.text.ids.new_zeros(()) if ids is None else ids)
         if ids is None:

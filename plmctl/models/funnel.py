@@ -25,6 +25,7 @@ from plmctl.nn.cells.pooled_attention import PooledOp
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition, Position
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.relations import Relations, compute_sinusoids
 from plmctl.nn.stack import Stack
 
@@ -206,9 +207,7 @@ class Funnel(Backbone):
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.embedding(batch.text, self.position, token_positions(batch.text, 0))
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         """`record={"hidden"}` adds the embedding output and the state after every layer."""
         whole = _begin(batch.text)
         recorded = [x]

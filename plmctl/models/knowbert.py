@@ -19,6 +19,7 @@ from plmctl.models.base import Hidden
 from plmctl.models.encoder import Encoder, EncoderParts
 from plmctl.nn.cells.knowledge_attention import KnowledgeAttention, name_stream, number_documents
 from plmctl.nn.entities import EntityVectors
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.stack import Stack
 
 
@@ -125,9 +126,7 @@ class KnowBert(Encoder):
         mentions = torch.stack([row, start, length, home[row, start]], 1)
         return MentionChoices(mentions, ids[gold], priors[gold], gold)
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         beside: dict[str, Tensor] = {}
         for name in ("", *self.further):
             base, found = self.find_base(name), self.find_choices(batch.text, name)

@@ -20,6 +20,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Hidden
 from plmctl.models.encoder import Encoder, EncoderParts, token_positions
 from plmctl.nn.entity_tokens import EntityTokens
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.stack import Stack
 
 
@@ -57,9 +58,7 @@ class Luke(Encoder):
         self.entities, self.read_entities = entities, read_entities
         self.streams = frozenset({"entities"}) if read_entities else frozenset()
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         entities, text = batch.seqs.get("entities"), batch.text
         if entities is None or not self.read_entities:
             return self.read(text, x, cache=state, record=record)

@@ -18,6 +18,7 @@ from plmctl.core.values import Whole
 from plmctl.models.base import Hidden
 from plmctl.models.encoder import Encoder, EncoderParts, refuse_halting
 from plmctl.nn.cells.base import Cell, Spanning
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.stack import Stack
 
 _SPARE = 64  # tokens that a layer remembers beyond its span, since spans may grow
@@ -58,9 +59,7 @@ class MemoryDecoder(Encoder):
         if self.memory:
             self.needs |= {"values.continues"}
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         if not isinstance(state, RowMemory):
             return super().encode(x, batch, state, record)
         continues = batch.require("values.continues").to(state.length)

@@ -20,6 +20,7 @@ from plmctl.models.base import Hidden
 from plmctl.models.encoder import Encoder, token_positions
 from plmctl.models.query_rows import make_query_rows
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.recorder import NONE, Record
 
 TARGETS = "mlm"
 PREDICTED = "predicted"  # the stream of the states that predict
@@ -71,9 +72,7 @@ class MPNet(Encoder):
         places = self._at_places(batch, layout) + self.offset
         return self.embedding(layout.seq, self.position, places)
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         """As `Encoder.encode`; with an order only "hidden" can be recorded."""
         layout, length = self._lay_out(batch), batch.text.ids.shape[1]
         if layout is None:

@@ -14,6 +14,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Encoder, Initializer, refuse_halting
+from plmctl.nn.recorder import NONE, Record
 
 
 @part_of("model")
@@ -60,9 +61,7 @@ class TwoWay(Backbone):
         """[2, B, T, W] the input of the first layer of each stack."""
         return torch.stack([self.ahead.embed(batch), self.behind.embed(batch)])
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         left, right = (
             self.ahead.encode(x[0], batch, record=record),
             self.behind.encode(x[1], batch, record=record),

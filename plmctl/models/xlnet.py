@@ -33,6 +33,7 @@ from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition, Position
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.relations import Relations, RelativeOp, make_relations
 from plmctl.nn.stack import Stack
 
@@ -123,9 +124,7 @@ class XLNet(Backbone):
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.embedding(batch.text, self.position, token_positions(batch.text, 0))
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         """`record={"hidden"}` adds the embedding output and the content state after every layer
         to `recorded["hidden"]`.
         """

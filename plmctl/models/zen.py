@@ -17,6 +17,7 @@ from plmctl.models.encoder import Encoder, EncoderParts, refuse_halting
 from plmctl.nn.cells.base import RowSize
 from plmctl.nn.ngram_lexicon import Matches, NgramLexicon
 from plmctl.nn.ngram_stack import NgramStack
+from plmctl.nn.recorder import NONE, Record
 from plmctl.nn.stack import Stack
 
 
@@ -47,9 +48,7 @@ class Zen(Encoder):
                 raise ConfigError("model.stack.reversible", True, allowed)
         self.lexicon, self.ngrams = lexicon, ngrams
 
-    def encode(
-        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         found, seq = self.find_ngrams(batch.text)
         read = self.ngrams.read(seq, self.ngrams.embed_tokens(seq), record=frozenset({"hidden"}))
         states = torch.stack(read.recorded["hidden"][1:])  # [L, B, K, W]

@@ -14,6 +14,9 @@ from plmctl.attention.op import GlobalRows
 ATTENTION = frozenset({"queries", "keys", "values", "scores", "attention"})
 HASHES = frozenset({"buckets"})
 
+Record = frozenset[str]  # the names of the tensors to record
+NONE: Record = frozenset()
+
 
 @dataclass(frozen=True)
 class Recorder:
@@ -29,7 +32,7 @@ class Recorder:
     recorded: dict[str, list[Tensor]]
 
     @classmethod
-    def of(cls, record: frozenset[str]) -> Recorder | None:
+    def of(cls, record: Record) -> Recorder | None:
         """A recorder for these names; None if none of them belongs to attention."""
         names = sorted(record & (ATTENTION | HASHES))
         return cls({name: [] for name in names}) if names else None

@@ -13,6 +13,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import DataError
 from plmctl.core.values import Whole, fit
 from plmctl.models.base import Hidden, Model
+from plmctl.nn.recorder import NONE, Record
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks.batches import Batches
 from plmctl.tasks.mixing.base import Mixing
@@ -124,9 +125,7 @@ class OwnHeads:
         self.model, self.backbone = model, model.backbone
         self.heads = {own: model.heads[name] for own, name in heads.items()}
 
-    def __call__(
-        self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
-    ) -> Hidden:
+    def __call__(self, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         return cast(Hidden, self.model(batch, state, record))
 
 

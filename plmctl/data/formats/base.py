@@ -13,6 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 from plmctl.core.problems import PartContext
+from plmctl.data.formats.carried import Wanted
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
@@ -110,9 +111,7 @@ class Format:
         """One line about what is in no row and why; "" if there is nothing to say."""
         return ""
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         """The rows `index`.
 
         Args:

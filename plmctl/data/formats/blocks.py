@@ -12,6 +12,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.edges import Stream, document_edges
 from plmctl.data.formats.packing import best_fit_decreasing, cut_chunks
 from plmctl.data.formats.pieces import lay_rows, plan_pieces
@@ -90,9 +91,7 @@ class Blocks(Format):
             kinds=self.kinds,
         )
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         seq = layout.seq if self.crossing else layout.isolate(layout.piece, layout.begin)
         return Rows(key=index, seqs={"text": seq}, spans=layout.spans)

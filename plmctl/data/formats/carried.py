@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from plmctl.data.shards import Shards, SpanTrack
 
 
-def is_wanted(field: str, wanted: frozenset[str] | None) -> bool:
+Wanted = frozenset[str] | None  # the fields to read; None: all
+
+
+def is_wanted(field: str, wanted: Wanted) -> bool:
     """Whether a field is among the `wanted` ones (None: all are)."""
     return wanted is None or field in wanted
 

@@ -10,6 +10,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.packing import follow_links
 from plmctl.data.formats.pairs import number_languages, read_parallel
 from plmctl.data.formats.pieces import Pieces, lay_rows, plan_pieces
@@ -86,9 +87,7 @@ class CrossLingual(Format):
         )
         return plan
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         pieces, real = Pieces.of(plan, index), layout.piece >= 0
         language = np.zeros(len(real), np.int64)

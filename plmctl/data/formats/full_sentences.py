@@ -12,6 +12,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.edges import document_edges, sentence_edges
 from plmctl.data.formats.packing import best_fit_decreasing, cut_chunks, follow_links
 from plmctl.data.formats.pieces import lay_rows, plan_pieces
@@ -97,9 +98,7 @@ class FullSentences(Format):
             kinds=self.kinds,
         )
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         seq = layout.isolate(layout.piece, layout.begin) if self.packed else layout.seq
         return Rows(key=index, seqs={"text": seq}, spans=layout.spans)

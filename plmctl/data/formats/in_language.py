@@ -12,6 +12,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.wrapped import Wrapped
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ class InLanguage(Wrapped):
         super().__init__(format=format, provides=frozenset({"tracks.language"}), settings=language)
         self.numbers = numbers
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         rows = self.format.rows(shards, plan, index, wanted)
         text, known = rows.seqs["text"], np.array(self.numbers, np.int16)
         side = text.tracks["language"] if self.parallel else np.zeros(text.ids.shape, np.int16)

@@ -10,6 +10,7 @@ import numpy as np
 from plmctl.core.batch import Rows
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.pairs import (
     PAIR,
     SegmentPairs,
@@ -65,9 +66,7 @@ class ParaphrasePair(TextPair):
         plan.report.update(dropped=tokens - mixed.tokens, wrong_pairs=int(wrong[kept].sum()))
         return plan
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout, seq = self.lay(shards, plan, index, wanted)
         anchors, number = find_anchors(layout, plan, index)
         labels = {"pair": plan.arrays["pair"][number].astype(np.int64)}

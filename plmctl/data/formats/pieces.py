@@ -12,6 +12,7 @@ import numpy as np
 from plmctl.core.batch import Seq
 from plmctl.data.formats import carried
 from plmctl.data.formats.base import Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.noise.masking import expand_runs
 from plmctl.text.template import Wrap
 from plmctl.text.vocab import Vocab
@@ -108,7 +109,7 @@ def lay_rows(
     index: np.ndarray,
     kinds: list[Wrap],
     vocab: Vocab,
-    wanted: frozenset[str] | None = None,
+    wanted: Wanted = None,
 ) -> Layout:
     """Lay out the rows `index` of a piece plan: ids int32 [n, T], and the wanted tracks and
     spans.
@@ -122,7 +123,7 @@ def lay_pieces(
     kinds: list[Wrap],
     vocab: Vocab,
     width: int,
-    wanted: frozenset[str] | None = None,
+    wanted: Wanted = None,
 ) -> Layout:
     """Lay out rows of `width` tokens, padded, from their pieces.
 
@@ -181,7 +182,7 @@ def _tracks(
     added: list[np.ndarray],
     where: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     shape: tuple[int, int],
-    wanted: frozenset[str] | None,
+    wanted: Wanted,
 ) -> dict[str, np.ndarray]:
     """The wanted ones of word starts, sentence numbers and the tracks of the shards, each [n,
     T].

@@ -12,6 +12,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.pairs import SegmentPairs, plan_pairs, read_parallel
 from plmctl.data.formats.pieces import lay_rows, piece_lengths
 from plmctl.data.formats.sentence_pair import SentencePair
@@ -97,9 +98,7 @@ class Prefix(Format):
         first = plan.arrays["row_start"][:-1]
         return np.add.reduceat(piece_lengths(plan, self.kinds), first)
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         seq = layout.seq.with_tracks(segment=layout.fill(layout.piece == 1).astype(np.int8))
         prefix = layout.slots[layout.piece == 0].astype(np.int64)

@@ -14,6 +14,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.wrapped import Wrapped
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ class Renumbered(Wrapped):
     def last_segment(self) -> int:
         return int(self.segments.max())
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         rows = self.format.rows(shards, plan, index, wanted)
         text = rows.seqs["text"]
         segment = text.tracks.get("segment", np.zeros(text.ids.shape, np.int8))

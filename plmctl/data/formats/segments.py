@@ -16,7 +16,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import make_closing_wrap
-from plmctl.data.formats.carried import is_wanted
+from plmctl.data.formats.carried import Wanted, is_wanted
 from plmctl.data.formats.edges import CONTINUES, Stream, document_edges
 from plmctl.data.formats.pieces import lay_rows, plan_pieces
 from plmctl.text.template import Wrap
@@ -104,9 +104,7 @@ class Segments(Format):
         plan.report["cut"] = len(shards.ids) - plan.report["laid_out"]
         return plan
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         targets = (
             {"clm": self._following(shards, plan, index, layout.seq)}

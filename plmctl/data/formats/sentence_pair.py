@@ -14,6 +14,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.edges import document_edges, sentence_edges
 from plmctl.data.formats.pairs import (
     PAIR,
@@ -254,9 +255,7 @@ class SentencePair(Format):
                 ),
             )
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         second = (layout.piece >= 0) & (layout.piece % 2 == 1)
         seq = (

@@ -12,6 +12,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.edges import sentence_edges
 from plmctl.data.formats.pieces import lay_rows, plan_pieces
 from plmctl.text.template import find_wraps
@@ -65,9 +66,7 @@ class Sentences(Format):
         )
         return plan
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         anchors = np.stack([np.arange(len(index)), np.zeros(len(index), np.int64)], 1)
         return Rows(key=index, seqs={"text": layout.seq}, anchors=anchors, spans=layout.spans)

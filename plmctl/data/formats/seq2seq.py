@@ -13,6 +13,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.pairs import plan_pairs, read_parallel
 from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces, piece_lengths
 from plmctl.text.template import find_wraps
@@ -149,9 +150,7 @@ class Seq2Seq(Format):
         """The tokens of a source and of a target that fit between the special tokens."""
         return input_length - self.kinds[0].size, self.target_length - self.kinds[1].size
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         source = self._side(shards, plan, index, 0, plan.width - self.target_length, wanted)
         target = self._side(shards, plan, index, 1, self.target_length, wanted)
         return Rows(
@@ -159,13 +158,7 @@ class Seq2Seq(Format):
         )
 
     def _side(
-        self,
-        shards: Shards,
-        plan: Plan,
-        index: np.ndarray,
-        side: int,
-        width: int,
-        wanted: frozenset[str] | None,
+        self, shards: Shards, plan: Plan, index: np.ndarray, side: int, width: int, wanted: Wanted
     ) -> Layout:
         """Lay out only the sources or only the targets of the rows."""
         where = plan.arrays["row_start"][index] + side

@@ -14,6 +14,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import make_closing_wrap
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.edges import CONTINUES, Stream, document_edges, sentence_edges
 from plmctl.data.formats.pairs import PAIR, check_copies, check_rate, shorten_pairs
 from plmctl.data.formats.pieces import Layout, lay_rows, plan_pieces
@@ -205,9 +206,7 @@ class StreamPair(Format):
         plan.arrays["sep"] = (high - low)[:, 0]  # where in the row A ends
         return plan
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         column, sep = np.arange(plan.width), plan.arrays["sep"][index][:, None]
         backward = (index % self.streams >= self.streams // 2) & self.reversed

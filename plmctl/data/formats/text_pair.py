@@ -12,6 +12,7 @@ from plmctl.core.batch import Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.pairs import SegmentPairs, number_languages, plan_pairs, read_parallel
 from plmctl.data.formats.pieces import Layout, Pieces, lay_rows
 from plmctl.text.template import find_wraps
@@ -66,14 +67,12 @@ class TextPair(Format):
         fits = a + b + 2 * self.kinds[0].size <= width
         return pairs.select(np.flatnonzero((a > 0) & (b > 0) & fits))
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout, seq = self.lay(shards, plan, index, wanted)
         return Rows(key=index, seqs={"text": seq}, spans=layout.spans)
 
     def lay(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted
     ) -> tuple[Layout, Seq]:
         """The rows `index`, and their text with positions and languages."""
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)

@@ -15,6 +15,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import Opens, part_of
 from plmctl.core.values import Whole
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.edges import document_edges
 from plmctl.data.formats.pieces import lay_rows, plan_pieces
 from plmctl.knowledge.graph import HEAD, RELATION, SIDES, TAIL, Answers, KnowledgeGraph
@@ -170,9 +171,7 @@ class Triples(Format):
             return f"{left:,} triples have no description of head or tail here"
         return ""
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         text = layout.isolate(layout.piece, layout.begin)
         # padding may be longer than a text: it needs no position beyond those of one

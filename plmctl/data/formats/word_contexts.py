@@ -15,6 +15,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.carried import Wanted
 from plmctl.knowledge.words import MODES, Mode
 from plmctl.noise.masking import expand_runs
 from plmctl.text.vocab import Vocab
@@ -163,9 +164,7 @@ class WordContexts(Format):
             f"{several:,} words of several tokens have no vector to learn from" if several else ""
         )
 
-    def rows(
-        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
-    ) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
         marked, n = self._marks(shards), len(index)
         span = np.asarray(plan.arrays["span"])[index]
         start, length, word = (np.asarray(part)[span] for part in marked)
