@@ -25,6 +25,7 @@ from plmctl.core.values import Batch
 if TYPE_CHECKING:
     from plmctl.artifacts.loading import Loaded
     from plmctl.commands.predict import Predict
+    from plmctl.probes.base import Opened
     from plmctl.tasks.record import Example
     from plmctl.tasks.task import Task
     from plmctl.training.device.precision import Precision
@@ -55,7 +56,7 @@ class Evaluate(TaskUser, Command):
         ),
         bare="checkpoint",
         metavar="RUN",
-        options="json print_config multirun config_dir plugin",
+        options="json print_config dry_run multirun config_dir plugin",
         own_options=(("submission", Submission, False),),
         slots="task runtime",
     )
@@ -104,6 +105,8 @@ class Evaluate(TaskUser, Command):
         from plmctl.use.asked_task import is_printed
 
         several = not isinstance(self.checkpoint, str) and len(self.checkpoint) > 1
+        if self.provenance.dry_run:
+            return self._as_predict().perform() if self.input is not None else self._foresee()
         asked = self.input is not None and several and not self.provenance.submission
         if (asked or self.by is not None) and not (self.perturb or self.calibrate):
             return self._predict()
@@ -114,6 +117,40 @@ class Evaluate(TaskUser, Command):
         printed = is_printed(self.out, self.input, submission=self.provenance.submission)
         table.show(as_json=self.provenance.json, aside=printed)
         return table.flatten()
+
+    def _foresee(self) -> Result:
+        """Print the rows, the time and the memory of an evaluation, and return its costs."""
+        from plmctl.artifacts.deployed import load_to_answer
+        from plmctl.probes.base import RehearsedProbe
+        from plmctl.tasks import inference
+        from plmctl.tasks.task import as_task
+        from plmctl.use.asked_task import name_split, open_task, read_examples
+        from plmctl.use.predict import predict
+        from plmctl.use.rehearsal import rehearse
+        from plmctl.use.runtimes import open_runtime
+
+        names = (self.checkpoint,) if isinstance(self.checkpoint, str) else self.checkpoint
+        loaded, precision = load_to_answer(names[0], self.device, self.precision, self.plugins)
+        part = open_task(loaded, self.task, self.provenance.keys, checkpoint=names[0])
+        own = as_task(part)
+        if isinstance(part, RehearsedProbe):
+            found = part.rehearse(self._open(loaded, precision, names[0]))
+        elif own is None or own.facts.ranks or len(names) > 1:
+            allowed = "tasks with examples, and minimal pairs, of one checkpoint"
+            raise UsageError(f"--dry-run: knows the time of {allowed}\n  fix: leave it out")
+        else:
+            runtime = open_runtime(self.runtime, precision, self.plugins, loaded)
+            how: Any = {"precision": precision, "batch_size": self.batch_size, "runtime": runtime}
+            name, examples = read_examples(own, self.split)
+
+            def answer(some: list[Example]) -> object:
+                split = inference.encode_piece(own, name, some, loaded.tokenizer)
+                return predict(loaded.model, own, split, **how)
+
+            what = f"{own.name}: {name_split(own, loaded, name)}"
+            found = rehearse(what, examples, answer)
+        found.tabulate().show(as_json=self.provenance.json)
+        return found.costs
 
     def _predict(self) -> Result:
         """Label texts by several models, as an earlier version did here."""
@@ -335,10 +372,24 @@ class Evaluate(TaskUser, Command):
         """The scores of a probe, or of a task that ranks a whole corpus; None for a task that reads
         the examples of a split.
         """
-        from plmctl.probes.base import Opened
         from plmctl.probes.ranking import rank_corpus
 
-        opened = Opened(
+        opened = self._open(loaded, precision, checkpoint)
+        probe = declared(type(part)) == "probe"
+        if probe or part.facts.ranks or self.input is not None or self.provenance.submission:
+            self._refuse_unseen()
+        if probe:
+            scores: ScoreTable = part.measure(opened)
+            return scores
+        if not part.facts.ranks:
+            return None
+        return rank_corpus(opened, part, self.input, self._place(loaded))
+
+    def _open(self, loaded: Loaded, precision: Precision, checkpoint: str) -> Opened:
+        """The model with the settings that probes use."""
+        from plmctl.probes.base import Opened
+
+        return Opened(
             loaded,
             precision,
             checkpoint,
@@ -351,15 +402,6 @@ class Evaluate(TaskUser, Command):
             overwrite=self.overwrite,
             given=self.provenance,
         )
-        probe = declared(type(part)) == "probe"
-        if probe or part.facts.ranks or self.input is not None or self.provenance.submission:
-            self._refuse_unseen()
-        if probe:
-            scores: ScoreTable = part.measure(opened)
-            return scores
-        if not part.facts.ranks:
-            return None
-        return rank_corpus(opened, part, self.input, self._place(loaded))
 
     def _place(self, loaded: Loaded) -> Destination:
         """The file or folder for the answers of one model."""

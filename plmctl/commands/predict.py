@@ -35,7 +35,7 @@ class Predict(TaskUser, Command):
         ),
         bare="checkpoint",
         metavar="RUN",
-        options="json print_config config_dir plugin",
+        options="json print_config dry_run config_dir plugin",
         slots="task runtime",
     )
 
@@ -67,7 +67,7 @@ class Predict(TaskUser, Command):
     def perform(self) -> Result:
         """Label all texts, and print remarks on each file."""
         from plmctl.use.asked_task import is_printed
-        from plmctl.use.labelling import label_files
+        from plmctl.use.labelling import label_files, rehearse_files
         from plmctl.use.texts_found import find_texts, refuse_outputs
 
         if self.by is not None:
@@ -76,6 +76,10 @@ class Predict(TaskUser, Command):
         if self.out is not None:
             refuse_outputs(Path(self.out), files, overwrite=self.overwrite)
         labeller, output = self._open(files)
+        if self.provenance.dry_run:
+            for each in rehearse_files(labeller, files):
+                each.show(as_json=self.provenance.json)
+            return 0
         refuse_outputs(output.path, files, overwrite=self.overwrite)
         printed = is_printed(str(output.path), files[0])
         for table in label_files(labeller, files, output, seed=self.seed):

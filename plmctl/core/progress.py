@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from plmctl.core.terminal import hears, remark, screen, tell, visible
 
@@ -24,6 +24,28 @@ def clock(seconds: float) -> str:
     if (days := hours // 24) >= 2:
         return f"{days:,} days" if days >= 100 else f"{days} days {hours % 24} h"
     return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
+
+
+class Took(NamedTuple):
+    """The seconds of a piece of work: of the processor, and by the clock, which has those in which
+    the machine did something else.
+    """
+
+    busy: float
+    passed: float
+
+    @classmethod
+    def by(cls, work: Callable[[], object]) -> Took:
+        """The seconds that a call takes."""
+        began = time.thread_time(), time.perf_counter()
+        work()
+        return cls(time.thread_time() - began[0], time.perf_counter() - began[1])
+
+    def describe(self, times: float) -> str:
+        """The time of so many of them; from and to where the machine is not ours alone."""
+        least, most = clock(times * self.busy), clock(times * self.passed)
+        alone = self.passed < 1.5 * self.busy
+        return least if alone else f"{least}, or {most} while the machine is as busy as now"
 
 
 class ProgressLine:

@@ -15,6 +15,7 @@ from plmctl.storage.atomic import refuse_existing
 from plmctl.tasks.predictions import is_file
 from plmctl.training.device.precision import Precision
 from plmctl.use.predict import ScoreTable
+from plmctl.use.rehearsal import Rehearsal
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,15 @@ class NamedScores(Protocol):
 
     def list_scores(self) -> Collection[str]:
         """The names of all scores that its settings and files yield."""
+        ...
+
+
+@runtime_checkable
+class RehearsedProbe(Protocol):
+    """A probe that can say how long it takes."""
+
+    def rehearse(self, opened: Opened) -> Rehearsal:
+        """The rows and the time of a model."""
         ...
 
 

@@ -28,6 +28,7 @@ from plmctl.use.pairs import (
     list_sentences,
 )
 from plmctl.use.predict import ScoreTable, Told
+from plmctl.use.rehearsal import Rehearsal, rehearse
 
 LEFT = "an empty sentence, or equal ones (but for white space around them)"
 SAME = "(white space, capitals or unknown words tell them apart)"
@@ -118,6 +119,18 @@ class MinimalPairs(PairScorer, Probe):
             {each: intervals for each, (_, intervals) in judged.items()},
             dict.fromkeys(judged, len(pairs)),
         )
+
+    def rehearse(self, opened: Opened) -> Rehearsal:
+        """The pairs, and the time of a few of them."""
+        pairs, _ = self.read()
+        device = opened.precision.device
+        model = opened.loaded.model.to(device).eval()
+
+        def score(some: Sequence[Pair]) -> None:
+            with torch.no_grad(), opened.precision.autocast():
+                self.score_pairs(model, opened.loaded.tokenizer, some, device)
+
+        return rehearse("minimal pairs", pairs, score)
 
     def _spell(self, pairs: Sequence[Pair], *scored: ScoredPairs) -> Iterator[dict[str, Any]]:
         """A row for each pair, with both scores, whether they tie and how far the pair is right; of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from plmctl.config.build import build
 from plmctl.config.schema import Graph
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
-from plmctl.core.progress import clock
+from plmctl.core.progress import Took, clock
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import tell
 from plmctl.graph.batches import TripleBatches
@@ -337,22 +337,7 @@ def _show_estimate(spec: Graph) -> dict[str, float]:
     return costs
 
 
-class UpdateTime(NamedTuple):
-    """The seconds of an update: of the processor, and by the clock, which has those in which the
-    machine did something else.
-    """
-
-    busy: float
-    passed: float
-
-    def describe(self, updates: float) -> str:
-        """The time of so many updates; from and to where the machine is not ours alone."""
-        least, most = clock(updates * self.busy), clock(updates * self.passed)
-        alone = self.passed < 1.5 * self.busy
-        return least if alone else f"{least}, or {most} while the machine is as busy as now"
-
-
-def measure_update(spec: Graph, graph: KnowledgeGraph, times: int = 4) -> UpdateTime:
+def measure_update(spec: Graph, graph: KnowledgeGraph, times: int = 4) -> Took:
     """How long one process takes for an update on this machine: the fastest of a few, which are
     made and forgotten.
     """
@@ -361,15 +346,15 @@ def measure_update(spec: Graph, graph: KnowledgeGraph, times: int = 4) -> Update
     model = Model(backbone=build_tables(spec, graph), heads={}).to(device)
     factory = build(spec.optim, plugins=spec.plugins, path="optim")
     optimizer = factory(parameters=list(model.named_parameters()))
-    busy, passed = [], []
-    for batches in islice(open_batches(spec, graph, objective), times):
-        began = time.thread_time(), time.perf_counter()
+
+    def update(batches: Iterable[Any]) -> None:
         for batch in batches:
             terms = objective(model, batch.to(device)).terms.values()
             torch.stack([term.weight * term.total for term in terms]).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         float(next(model.parameters()).detach().flatten()[0])  # a card has finished, too
-        busy.append(time.thread_time() - began[0])
-        passed.append(time.perf_counter() - began[1])
-    return UpdateTime(min(busy), min(passed))
+
+    updates = islice(open_batches(spec, graph, objective), times)
+    busy, passed = zip(*(Took.by(partial(update, batches)) for batches in updates), strict=True)
+    return Took(min(busy), min(passed))

@@ -51,6 +51,7 @@ from plmctl.use.asked_task import (
 )
 from plmctl.use.labeller import Labeller
 from plmctl.use.predict import ScoreTable, Told
+from plmctl.use.rehearsal import rehearse
 
 
 @dataclass
@@ -92,6 +93,17 @@ def label_files(
         for texts, (name, pieces) in zip(files, opened, strict=True):
             work = _Labelling(labeller, name, texts, pieces, journals)
             yield work.label(output, seed)
+
+
+def rehearse_files(labeller: Labeller, files: Sequence[str]) -> Iterator[ScoreTable]:
+    """The rows, the time and the memory of each file, by the answers to a few of its texts; nothing
+    is written.
+    """
+    for file in files:
+        name, texts = stream_unlabelled(labeller.task, file)
+        answer = partial(labeller.answer, name)
+        what = f"{labeller.task.name}: {name}"
+        yield rehearse(what, next(texts), answer, count=texts.total).tabulate()
 
 
 def _describe(table: ScoreTable, labeller: Labeller, rows: int, file: Path) -> ScoreTable:

@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 
 from plmctl.cli.app import make_app
 from plmctl.config.recipes import recipes_dir
+from plmctl.core.progress import Took
 from plmctl.knowledge.graph import KnowledgeGraph
 from plmctl.knowledge.triples import read_graph
 from plmctl.knowledge.vectors import read_vectors
-from plmctl.runs.graph_training import UpdateTime
 from plmctl.use import graph_evaluation
 from plmctl.use.graph_evaluation import load_tables
 from tests.commands.test_pretrain_command import same
@@ -229,9 +229,9 @@ def test_dry_run(data: Path, tmp_path: Path) -> None:
 
 
 def test_the_time_of_a_busy_machine() -> None:
-    assert UpdateTime(0.1, 0.12).describe(1200) == "2:00"
+    assert Took(0.1, 0.12).describe(1200) == "2:00"
     told = "2:00, or 20:00 while the machine is as busy as now"
-    assert UpdateTime(0.1, 1.0).describe(1200) == told
+    assert Took(0.1, 1.0).describe(1200) == told
 
 
 def test_grouped_questions_are_fewer(tmp_path: Path) -> None:

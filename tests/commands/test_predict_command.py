@@ -57,6 +57,21 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plmctl.tasks.unlabelled.PIECE", 8)
 
 
+def test_a_dry_run_foresees_and_writes_nothing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plmctl.use.rehearsal.SECONDS", 0.0)
+    before, file = {*run.rglob("*")}, write_texts(tmp_path / "new.txt", 6)
+    seen = json.loads(plmctl("eval", f"checkpoint={run}", "--dry-run", "--json"))
+    labelled = json.loads(plmctl("predict", str(run), f"input={file}", "--dry-run", "--json"))
+    assert (seen["rows"], labelled["rows"]) == (12, 6)
+    assert min(seen["time"], labelled["time"], labelled["memory"]) > 0
+    assert {*run.rglob("*")} == before
+    text = "data.path=README.md"
+    refused = plmctl("eval", f"checkpoint={run}", "task=lm", text, "--dry-run", code=2)
+    assert "--dry-run: knows the time of" in refused
+
+
 @pytest.mark.parametrize("kind", [".txt", ".csv", ".tsv", ".jsonl"])
 def test_eval_with_input_is_predict_with_a_warning(run: Path, tmp_path: Path, kind: str) -> None:
     texts = write_texts(tmp_path / f"new{kind}", 11)
