@@ -305,12 +305,18 @@ def _share_folder(word: str) -> str:
 
 
 def _list_matches(word: str) -> str:
-    """`checkpoint=a/words-*` as a list of all that it matches, in the order of their numbers."""
-    pattern = word.removeprefix(f"{CHECKPOINT}=")
-    if pattern == word or not glob.has_magic(pattern) or os.path.exists(pattern):
+    """`checkpoint=a/words-*,b/words-*` as a list of all that each pattern matches, in the order of
+    their numbers.
+    """
+    text = word.removeprefix(f"{CHECKPOINT}=")
+    if text == word:
         return word
-    found = sorted(glob.glob(pattern), key=_by_number)
-    return f"{CHECKPOINT}={','.join(map(quote_value, found))}" if found else word
+    # a comma may be part of a name
+    patterns = [text] if os.path.exists(text) or glob.glob(text) else text.split(",")
+    found = [sorted(glob.glob(pattern), key=_by_number) for pattern in patterns]
+    if not (glob.has_magic(text) and all(found)) or os.path.exists(text):
+        return word
+    return f"{CHECKPOINT}={','.join(quote_value(path) for paths in found for path in paths)}"
 
 
 def _by_number(path: str) -> list[tuple[int, str]]:

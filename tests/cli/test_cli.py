@@ -533,6 +533,18 @@ def test_a_pattern_of_checkpoints_is_a_job_for_each_in_the_order_of_numbers(
     assert [row["checkpoint"] for row in rows] == asked
     assert "dev/f1" not in rows[0]
     assert "dev/accuracy" in done.stdout
+    for pattern, names in {
+        "it's/words-1*,old/words-*,old/last": [
+            *("it's/words-1000000", "it's/words-10000000"),
+            *("old/words-9", "old/last"),
+        ],
+        "lr=1,seed=*": ["lr=1,seed=2"],  # a name with a comma
+    }.items():
+        for name in names:
+            Path(name).mkdir(parents=True, exist_ok=True)
+        asked.clear()
+        done = plmctl("eval", "-m", f"checkpoint={pattern}", f"hydra.sweep.dir={len(names)}")
+        assert (done.exit_code, asked) == (0, names)
 
 
 @pytest.mark.sampled(3)
