@@ -135,7 +135,8 @@ class Train(Record):
     save_every: Whole | None = None
     # write checkpoints by a process of their own while training goes on, in parts
     save_async: bool = False
-    keep_last: Count = 2  # checkpoints
+    # newest checkpoints of train.save_every that stay, the last of the run among them
+    keep_last: Count = 2
     keep_best: bool = True  # and the one with the best validation score
     # validations in a row without a better score that end the run, in its last stage; null: none do
     patience: Count | None = None

@@ -264,8 +264,9 @@ def _checkpoints(
         write_spec(session.spec, folder)
         extras(folder)
 
-    folder, keep = session.folder / "checkpoints", session.spec.train.keep_last
-    return Checkpoints(folder, extras=save_extras, base=base, keep_last=keep, say=session.say)
+    folder, train = session.folder / "checkpoints", session.spec.train
+    which: Any = {"keep_last": train.keep_last, "every": train.save_every}
+    return Checkpoints(folder, extras=save_extras, base=base, say=session.say, **which)
 
 
 def _go_on(session: Session, trainer: Trainer, newest: Path | None) -> None:

@@ -127,6 +127,9 @@ class Checkpoints:
     newest valid one. Folders are named `<stem>-<number>`; the number is a step, unless they are
     milestones.
 
+    `every`: the updates between two of the last ones, which no former best one replaces; 0: the
+    newest alone; None: any are.
+
     `extras(folder)` writes what the trainer does not know: config.yaml, tokenizer/. The tensors of
     a `base` are not written again.
     """
@@ -137,6 +140,7 @@ class Checkpoints:
     say: Say = tell
     base: Base | None = None
     stem: str = "step"
+    every: int | None = None
     _valid: set[Path] = field(default_factory=set)
 
     def path(self, step: int) -> Path:
@@ -235,8 +239,10 @@ class Checkpoints:
     def prune(self, best_step: int | None) -> None:
         """Remove checkpoints that are no longer kept."""
         steps = self.steps()
-        for step in steps[: -max(1, self.keep_last)]:
-            if step != best_step:
+        due = [s for s in steps[:-1] if self.every is None or (self.every and s % self.every == 0)]
+        kept = {best_step, *[*due, *steps[-1:]][-max(1, self.keep_last) :]}
+        for step in steps:
+            if step not in kept:
                 self._remove(self.path(step))
 
     def _remove(self, path: Path) -> None:

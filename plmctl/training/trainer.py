@@ -201,7 +201,8 @@ class Trainer:
         at = self.settings.milestones
         assert at is not None
         most, unit = len(at.numbers), at.unit
-        return Saves(replace(self.checkpoints, keep_last=most, stem=unit), self.world.all)
+        kept = replace(self.checkpoints, keep_last=most, stem=unit, every=None)
+        return Saves(kept, self.world.all)
 
     def fit(self) -> Result:
         """Train to the end of the budget or until a signal; a checkpoint is always saved."""

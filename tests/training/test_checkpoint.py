@@ -170,6 +170,26 @@ def test_a_malformed_manifest_is_passed_over_with_a_message(tmp_path, manifest, 
     assert problem in said[0]
 
 
+@pytest.mark.parametrize(
+    ("every", "left"),
+    [
+        (20, {40, 42, 60}),  # as asked, and the best
+        (0, {42, 60}),  # only at the end, and the best
+        (None, {42, 60}),  # the last two, of which one is the best
+    ],
+)
+def test_a_former_best_one_takes_no_place_of_those_that_are_due(
+    tmp_path, every: int | None, left: set[int]
+) -> None:
+    """Validated best at 6, 12, 35 and 42; saved every 20 updates, and at the end."""
+    kept, best = Checkpoints(tmp_path, keep_last=2, every=every), 0
+    for step in (6, 12, *((20,) if every else ()), 35, *((40,) if every else ()), 42, 60):
+        best = best if step % 20 == 0 else step
+        (tmp_path / f"step-{step}").mkdir()
+        kept.prune(best)
+    assert set(kept.steps()) == left
+
+
 def test_keeps_the_last_and_the_best(tmp_path):
     kept = Checkpoints(tmp_path, keep_last=2)
     for step in (10, 20, 100, 120):

@@ -41,6 +41,7 @@ class SaveOrder:
     best_step: int | None
     keep_last: int
     stem: str = "step"  # begins the names of the folders
+    every: int | None = None  # as of `Checkpoints`
     staged: Mapping[str, Staged] | None = None
     size: int = 0  # bytes of the memory in which they are
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
+from typing import Any
 
 from plmctl.core.errors import PlmctlError
 from plmctl.storage.gate import own
@@ -86,7 +87,8 @@ class Saves:
                 problem = error.strerror or str(error)
         partial, problem = self.world.broadcast((partial, problem))
         kept = self.checkpoints
-        order = SaveOrder(kept.folder, partial, step, best_step, kept.keep_last, kept.stem)
+        which = (kept.keep_last, kept.stem, kept.every)
+        order = SaveOrder(kept.folder, partial, step, best_step, *which)
         if problem:
             raise self._explain(order, problem)
         return order
@@ -208,7 +210,8 @@ def save_order(order: SaveOrder, blocks: Mapping[str, TensorBlock], savers: Save
         PlmctlError: On every process, if one has failed.
     """
     own(order.folder.parent)
-    kept = Checkpoints(order.folder, keep_last=order.keep_last, stem=order.stem)
+    which: Any = {"keep_last": order.keep_last, "stem": order.stem, "every": order.every}
+    kept = Checkpoints(order.folder, **which)
 
     def finish(files: Mapping[str, FileEntry]) -> None:
         seal(order.partial, {f"{SHARDS}/{name}": entry for name, entry in files.items()})
