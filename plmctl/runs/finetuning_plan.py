@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -58,7 +58,6 @@ from plmctl.tasks.record import Example
 from plmctl.tasks.scores.bundles import spell_known
 from plmctl.tasks.splits import count_units, describe_bundles
 from plmctl.tasks.task import Task
-from plmctl.text import unknown
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints, load_tensors, read_base
@@ -224,21 +223,11 @@ def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> Fr
     return model.kept
 
 
-def _describe_unknown(task: Task, tokenizer: Tokenizer, split: Split) -> str:
+def _describe_unknown(tokenizer: Tokenizer, split: Split) -> str:
     """Unknown tokens, and full-width letters that are others than the usual ones."""
-    share = inference.unknown(split.rows, tokenizer.vocab)
-    characters = unknown.count_unknown_characters(
-        tokenizer, _list_texts(task, split) if share else ()
-    )
-    said = unknown.describe_unknown(share, characters)
-    full_width = unknown.describe_full_width(tokenizer, _list_texts(task, split))
-    return "; ".join(filter(None, (said, full_width)))
-
-
-def _list_texts(task: Task, split: Split) -> Iterator[str]:
-    """The texts of a split one by one; turns of CoQA have numbers, too."""
-    for example in split.examples:
-        yield from (text for text in task.texts(example) if isinstance(text, str))
+    read = inference.ReadPieces()
+    read.add(split.examples, split.rows, tokenizer)
+    return read.describe_unknown()
 
 
 def _describe_data(
@@ -252,7 +241,7 @@ def _describe_data(
         notes = [
             counted(len(split.examples), "example"),
             inference.describe_truncation(split.rows) or "nothing is cut",
-            _describe_unknown(task, tokenizer, split),
+            _describe_unknown(tokenizer, split),
             "" if split is train else inference.describe_overlap(train.examples, split.examples),
         ]
         if name == "dev" and task.splits.held_share:

@@ -21,7 +21,7 @@ from plmctl.tasks.calibration import LabelDecision
 from plmctl.tasks.inference import Split
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
-from plmctl.text.vocab import Vocab
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import decide
 from plmctl.use.items import Item, read_items
@@ -101,18 +101,18 @@ class LabelEngine:
         for name, own in places.items():
             served, split = self.tasks[name], splits[name]
             found = served.task.predict(logits[name], split.rows, split.examples)
-            named = name_unread(served.decide(found), split, served.source.tokenizer.vocab)
+            named = name_unread(served.decide(found), split, served.source.tokenizer)
             for place, answer in zip(own, named, strict=True):
                 answers[place] = {key: answer[key] for key in answer if key not in OWN}
         return [answers[place] for place in range(len(questions))]
 
 
 def name_unread(
-    answers: Sequence[dict[str, Any]], split: Split, vocab: Vocab
+    answers: Sequence[dict[str, Any]], split: Split, tokenizer: Tokenizer
 ) -> list[dict[str, Any]]:
     """The answers of `inference.name_unread`, with `truncated` for a text that was cut."""
     cut = inference.find_cut(split.rows)
-    named = enumerate(inference.name_unread(answers, split, vocab))
+    named = enumerate(inference.name_unread(answers, split, tokenizer))
     return [own | ({TRUNCATED: True} if number in cut else {}) for number, own in named]
 
 

@@ -50,4 +50,4 @@ class PairEngine:
                 self.loaded.model, self.task, rows, runtime=self.runtime, **how
             )
         scores = [{"score": float(score)} for score in found["score"]]
-        return name_unread(scores, Split(self.name, examples, rows), self.loaded.vocab)
+        return name_unread(scores, Split(self.name, examples, rows), self.loaded.tokenizer)

@@ -13,7 +13,7 @@ from plmctl.runtime.base import Runtime
 from plmctl.serve.errors import Refusal
 from plmctl.serve.queue import TRUNCATED, UNKNOWN, QueuedItem
 from plmctl.tasks.batches import OVERHEAD
-from plmctl.text.unknown import MOST
+from plmctl.text.unknown import MOST, find_full_width, measure_full_width
 from plmctl.training.device.precision import Precision
 from plmctl.use.embedding_lines import EmbeddingLine, find_longest, lay_out_text, measure_unknown
 from plmctl.use.sentence_vectors import SentencePooling, check_prompt, embed_lines
@@ -68,7 +68,7 @@ class VectorEngine:
     def _lay_out(self, text: Text, number: int, cut: bool, prompt: str) -> QueuedItem:
         if isinstance(text, str):
             line = lay_out_text(text, self.loaded, self.longest, prompt)
-            unknown = 1.0 if line.blank else measure_unknown([line], self.loaded)
+            unknown = 1.0 if line.blank else self._measure_unread(text, line)
         else:
             line, unknown = self._take_ids(text, number), 0.0
         if line.cut and not cut:
@@ -77,6 +77,14 @@ class VectorEngine:
         marks: dict[str, Any] = {TRUNCATED: True} if line.cut else {}
         marks |= {UNKNOWN: round(unknown, 4)} if unknown > MOST else {}
         return QueuedItem(line, len(line.ids), marks)
+
+    def _measure_unread(self, text: str, line: EmbeddingLine) -> float:
+        """The share of unknown tokens, or of full-width letters where more are these."""
+        unknown = measure_unknown([line], self.loaded)
+        if not self.loaded.source.has_tokenizer:
+            return unknown
+        wide = find_full_width(self.loaded.tokenizer, [text])
+        return max(unknown, *(measure_full_width(words, text) for words in wide.values()), 0.0)
 
     def _take_ids(self, ids: Sequence[int], number: int) -> EmbeddingLine:
         size = self.loaded.source.vocab_size

@@ -29,7 +29,18 @@ from plmctl.tasks.splits import count_common_bundles
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import hash_texts
 from plmctl.text.characters import Spelling
-from plmctl.text.unknown import KNOWING, MOST, describe_unknown, find_unknown, refuse_unknown
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.unknown import (
+    KNOWING,
+    MOST,
+    count_unknown_characters,
+    describe_full_width,
+    describe_unknown,
+    find_full_width,
+    find_unknown,
+    measure_full_width,
+    refuse_unknown,
+)
 from plmctl.text.vocab import Vocab
 
 PIECE = 1024  # rows whose tokens are counted at once
@@ -280,30 +291,41 @@ def unknown(rows: Rows, vocab: Vocab) -> float:
 
 
 def name_unread(
-    predictions: Sequence[dict[str, Any]], split: Split, vocab: Vocab
+    predictions: Sequence[dict[str, Any]], split: Split, tokenizer: Tokenizer
 ) -> list[dict[str, Any]]:
-    """The predictions; one for a text of which the model reads little has its share of unknown
-    tokens as `unknown`, 1 for an empty text.
-    """
-    shares = find_unread(split, vocab)
+    """The predictions, with the shares of `find_unread` as `unknown`."""
+    shares = find_unread(split, tokenizer)
     return [
         {**own, UNKNOWN: shares[number]} if number in shares else own
         for number, own in enumerate(predictions)
     ]
 
 
-def find_unread(split: Split, vocab: Vocab) -> dict[int, float]:
-    """{number of an example: the share of its tokens that are unknown} where that is most of them;
-    1 for an example with an empty text.
+def find_unread(split: Split, tokenizer: Tokenizer) -> dict[int, float]:
+    """{number of an example: the share of its tokens that are unknown} where that is most of them,
+    or most of its letters are full-width ones that the tokenizer reads as others; 1 for an example
+    with an empty text.
     """
-    return _list_unread(split.examples, split.rows, _count_unknown(split.rows, vocab))
+    unknown = _count_unknown(split.rows, tokenizer.vocab)
+    wide = find_full_width(tokenizer, map(_join_texts, split.examples))
+    return _list_unread(split.examples, split.rows, unknown, wide)
 
 
-def _list_unread(examples: Examples, rows: Rows, unknown: np.ndarray) -> dict[int, float]:
-    """`find_unread` by the counts of `_count_unknown`."""
+def _join_texts(example: Example) -> str:
+    """Its texts, one behind the other; turns of CoQA have numbers, too."""
+    return " ".join(text for text in example.texts if isinstance(text, str))
+
+
+def _list_unread(
+    examples: Examples, rows: Rows, unknown: np.ndarray, wide: Mapping[int, Counter[str]]
+) -> dict[int, float]:
+    """`find_unread` by the counts of `_count_unknown` and `find_full_width`."""
     counts = np.zeros((len(examples), 2), np.int64)
     np.add.at(counts, rows.values["example"], unknown)
     shares = counts[:, 0] / np.maximum(1, counts[:, 1])
+    for number, words in wide.items():
+        own = measure_full_width(words, _join_texts(examples[number]))
+        shares[number] = max(shares[number], own)
     shares[[has_empty_text(each) for each in examples]] = 1
     return {
         int(number): round(float(shares[number]), 4) for number in np.flatnonzero(shares > MOST)
@@ -328,6 +350,9 @@ def _cut(seq: Seq) -> Iterator[tuple[int, Seq]]:
         yield start, Seq(seq.ids[part], seq.length[part], tracks)
 
 
+COUNTERS = ("cut", "lost", "wide")
+
+
 class ReadPieces:
     """The remarks on the texts of a split, which are read in one piece or in several."""
 
@@ -335,26 +360,37 @@ class ReadPieces:
         self.cut: Counter[str] = Counter()
         self.examples = self.empty = self.unknown = self.ordinary = self.unread = 0
         self.first_empty = self.first = ""
+        self.lost = Counter[str]()  # unknown characters
+        self.wide, self.wide_texts = Counter[str](), 0  # full-width words that are read as others
 
-    def add(self, examples: Examples, rows: Rows, vocab: Vocab) -> None:
+    def add(self, examples: Examples, rows: Rows, tokenizer: Tokenizer) -> None:
         """A piece more."""
         empty = [example.place for example in examples if has_empty_text(example)]
         self.first = self.first or examples[0].place
         self.first_empty = self.first_empty or (empty[0] if empty else "")
         self.examples, self.empty = self.examples + len(examples), self.empty + len(empty)
-        counts = _count_unknown(rows, vocab)
-        self.unread += len(_list_unread(examples, rows, counts)) - len(empty)
+        counts = _count_unknown(rows, tokenizer.vocab)
+        wide = find_full_width(tokenizer, map(_join_texts, examples))
+        for words in wide.values():
+            self.wide.update(words)
+        self.wide_texts += len(wide)
+        self.unread += len(_list_unread(examples, rows, counts, wide)) - len(empty)
         unknown, ordinary = counts.sum(0).tolist()
+        if unknown:
+            self.lost.update(count_unknown_characters(tokenizer, map(_join_texts, examples)))
         self.unknown, self.ordinary = self.unknown + unknown, self.ordinary + ordinary
         self.cut.update(count_truncation(rows))
 
     def save(self) -> dict[str, Any]:
         """The counts so far, as JSON has them."""
-        return {**vars(self), "cut": dict(self.cut)}
+        counters = {name: dict(getattr(self, name)) for name in COUNTERS}
+        return {**vars(self), **counters}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on behind pieces of which this is saved."""
-        vars(self).update({**saved, "cut": Counter(saved["cut"])})
+        vars(self).update(saved)
+        for name in COUNTERS:
+            setattr(self, name, Counter(saved.get(name, {})))
 
     @property
     def unknown_share(self) -> float:
@@ -368,9 +404,14 @@ class ReadPieces:
 
     def describe_unknown(self) -> str:
         """A sentence on unknown tokens, or ""."""
-        said = describe_unknown(self.unknown_share)
+        said = describe_unknown(self.unknown_share, self.lost)
         texts = f"{self.unread:,} of {counted(self.examples, 'text')}"
-        return f"{said}, and most of those of {texts}" if self.unread else said
+        most = f"{texts} are hardly read" if self.unread else ""
+        return "; ".join(filter(None, (said, most, self.describe_full_width())))
+
+    def describe_full_width(self) -> str:
+        """A sentence on full-width letters and digits, or ""."""
+        return describe_full_width(self.wide, self.wide_texts)
 
     def refuse_unknown(self, name: str) -> None:
         """DataError where the tokenizer does not know most of the texts."""

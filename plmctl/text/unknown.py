@@ -80,22 +80,35 @@ def _keep_unknown(tokenizer: Tokenizer, words: Counter[str]) -> Counter[str]:
     return Counter({word: times for (word, times), is_lost in pairs if is_lost})
 
 
-def describe_full_width(tokenizer: Tokenizer, texts: Iterable[str]) -> str:
-    """A remark on full-width letters and digits that a tokenizer reads as others than the usual
-    ones; "" without any.
+def find_full_width(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[int, Counter[str]]:
+    """{number of a text: its full-width letters and digits, word by word}. Those are left out where
+    the tokenizer reads them as usual ones.
     """
-    lists = [own for text in texts if (own := _FULL_WIDTH.findall(text))]
-    found = Counter(word for own in lists for word in own)
-    usual = {word: unicodedata.normalize("NFKC", word) for word in found}
-    apart = {each for each in found if tokenizer.encode(each) != tokenizer.encode(usual[each])}
-    if not apart:
+    lists = {number: own for number, text in enumerate(texts) if (own := _FULL_WIDTH.findall(text))}
+    usual = {each: unicodedata.normalize("NFKC", each) for own in lists.values() for each in own}
+    apart = {each for each in usual if tokenizer.encode(each) != tokenizer.encode(usual[each])}
+    return {
+        number: Counter(word for word in own if word in apart)
+        for number, own in lists.items()
+        if not apart.isdisjoint(own)
+    }
+
+
+def describe_full_width(words: Counter[str], texts: int) -> str:
+    """A remark on the words of `find_full_width` in so many texts; "" without any."""
+    if not words:
         return ""
-    read = list_characters(Counter({each: n for each, n in found.items() if each in apart}))
-    several = counted(sum(bool(apart & {*own}) for own in lists), "text")
     return (
-        f"{several} with full-width letters or digits ({read}), which this tokenizer does not read"
-        " as usual ones: write those, or train one with tokenizer.normalize=nfkc"
+        f"{counted(texts, 'text')} with full-width letters or digits ({list_characters(words)}),"
+        " which this tokenizer does not read as usual ones: write those, or train one with"
+        " tokenizer.normalize=nfkc"
     )
+
+
+def measure_full_width(words: Counter[str], text: str) -> float:
+    """The share of the signs of a text that stand in these words."""
+    letters = sum(len(word) * times for word, times in words.items())
+    return letters / max(1, len("".join(text.split())))
 
 
 def list_characters(characters: Counter[str]) -> str:

@@ -96,7 +96,7 @@ def answer_examples(
     """
     split = inference.encode_piece(task, name, examples, loaded.tokenizer)
     read = inference.ReadPieces()
-    read.add(examples, split.rows, loaded.vocab)
+    read.add(examples, split.rows, loaded.tokenizer)
     read.refuse_unknown(name)
     given: dict[str, Any] = {"precision": precision, "digits": precision.digits, "runtime": runtime}
     before, metrics = predict(loaded.model, task, split, batch_size=batch_size, **given)
@@ -125,7 +125,7 @@ def answer_examples(
     scored = not new_texts or inference.is_answered(examples)
     said: dict[str, Any] = keep_said(remarks)
     said |= {"signatures": task.signatures} if task.signatures else {}
-    named = inference.name_unread(predictions, split, loaded.vocab)
+    named = inference.name_unread(predictions, split, loaded.tokenizer)
     return AnsweredSplit(name, examples, named, metrics if scored else {}, said)
 
 

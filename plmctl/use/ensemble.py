@@ -79,7 +79,7 @@ def ask_members(
             encoded = inference.encode_split(task, split, examples, loaded.tokenizer)
             how: Any = {"precision": precision, "batch_size": batch_size, "runtime": runtime}
             answers[split] = explain(loaded, task, encoded, **how)
-            unread[split] = inference.find_unread(encoded, loaded.tokenizer.vocab)
+            unread[split] = inference.find_unread(encoded, loaded.tokenizer)
         kept = read_decision(loaded.source.folder)
         yield Member(name, task, answers, precision.digits, kept, unread)
 

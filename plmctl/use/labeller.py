@@ -26,7 +26,7 @@ from plmctl.tasks.ensemble import join
 from plmctl.tasks.inference import Split
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
-from plmctl.text.vocab import Vocab
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import fingerprint_tensors
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
@@ -47,7 +47,7 @@ class Labeller(Protocol):
     def task(self) -> Task: ...
 
     @property
-    def vocab(self) -> Vocab: ...
+    def tokenizer(self) -> Tokenizer: ...
 
     @property
     def runtime(self) -> Runtime: ...
@@ -119,8 +119,8 @@ class ModelLabeller:
     decision: LabelDecision | None
 
     @property
-    def vocab(self) -> Vocab:
-        return self.loaded.vocab
+    def tokenizer(self) -> Tokenizer:
+        return self.loaded.tokenizer
 
     def answer(self, name: str, examples: list[Example]) -> tuple[Predictions, Rows, str]:
         split = inference.encode_piece(self.task, name, examples, self.loaded.tokenizer)
@@ -128,7 +128,7 @@ class ModelLabeller:
         answers, _ = predict(self.loaded.model, self.task, split, **how)
         folder, digits = self.loaded.source.folder, self.precision.digits
         decided, said = decide(self.decision, folder, self.task, answers, digits)
-        return inference.name_unread(decided, split, self.vocab), split.rows, said
+        return inference.name_unread(decided, split, self.tokenizer), split.rows, said
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -188,8 +188,8 @@ class EnsembleLabeller:
         return self.members[0].task
 
     @property
-    def vocab(self) -> Vocab:
-        return self.members[0].vocab
+    def tokenizer(self) -> Tokenizer:
+        return self.members[0].tokenizer
 
     @property
     def runtime(self) -> Runtime:
@@ -198,7 +198,7 @@ class EnsembleLabeller:
     def answer(self, name: str, examples: list[Example]) -> tuple[Predictions, Rows, str]:
         answers, split = self._ask(name, examples)
         joined, said = self._join(answers)
-        return inference.name_unread(joined, split, self.vocab), split.rows, said
+        return inference.name_unread(joined, split, self.tokenizer), split.rows, said
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -212,7 +212,7 @@ class EnsembleLabeller:
         facts = keep_said({"decision": Told(said)})
         title = f"{self.task.name}: {name}"
         table = ScoreTable(title, scores, facts, is_percent=self.task.is_percent)
-        return inference.name_unread(joined, split, self.vocab), table
+        return inference.name_unread(joined, split, self.tokenizer), table
 
     def _ask(self, name: str, examples: list[Example]) -> tuple[list[Predictions], Split]:
         """(the answers of each member, what the first has read)."""

@@ -219,7 +219,7 @@ class _Labelling:
             if show is not None:
                 labeller = labeller.watched(partial(_show_part, show, self.done, len(piece)))
             answers, rows, self.known.decision = labeller.answer(self.name, piece)
-            self.known.read.add(piece, rows, self.labeller.vocab)
+            self.known.read.add(piece, rows, self.labeller.tokenizer)
             if not begun and not self.done:
                 self.known.read.refuse_unknown(self.source)
             made = list(zip(self.own.take(piece), answers, strict=True))

@@ -91,7 +91,7 @@ class SharedBase:
         for name, split in splits.items():
             own = self.learned[name]
             answers = own.task.predict(logits[name], split.rows, split.examples)
-            found[name] = inference.name_unread(answers, split, own.source.tokenizer.vocab)
+            found[name] = inference.name_unread(answers, split, own.source.tokenizer)
         return found
 
     def encode(self, name: str, examples: Sequence[Example]) -> Split:

@@ -13,7 +13,13 @@ import pytest
 from plmctl.data.check.characters import CharacterCounts, judge_forms
 from plmctl.text.hanzi import count_forms, find_form
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.unknown import count_unknown_characters, describe_full_width, describe_unknown
+from plmctl.text.unknown import (
+    count_unknown_characters,
+    describe_full_width,
+    describe_unknown,
+    find_full_width,
+    measure_full_width,
+)
 
 SIMPLIFIED, TRADITIONAL = "我们在北京学习汉语，问题很难。", "我們在北京學習漢語，問題很難。"
 
@@ -78,10 +84,13 @@ def test_full_width_letters_are_usual_ones(kind: str, tmp_path: Path) -> None:
     wanted = plain.encode("分 12 ab")
     assert plain.vocab.unk not in wanted
     assert plain.vocab.unk in plain.encode("分 １２ ＡＢ")
-    said = describe_full_width(plain, ["分 １２", "12 ab", "ＡＢ：１２", "，分"])
+    found = find_full_width(plain, ["分 １２", "12 ab", "ＡＢ：１２", "，分"])
+    assert found == {0: {"１２": 1}, 2: {"ＡＢ": 1, "１２": 1}}
+    assert measure_full_width(found[0], "分 １２") == pytest.approx(2 / 3)
+    said = describe_full_width(found[0] + found[2], 2)
     assert said.startswith("2 texts with full-width letters or digits (１２ 2, ＡＢ 1), which this")
-    assert describe_full_width(plain, ["分 12，ab"]) == ""
-    assert describe_full_width(folded, ["分 １２ ＡＢ"]) == ""
+    assert find_full_width(plain, ["分 12，ab"]) == {}
+    assert find_full_width(folded, ["分 １２ ＡＢ"]) == {}
     assert folded.encode("分 １２ ＡＢ") == wanted
     folded.save(tmp_path)
     assert Tokenizer.load(tmp_path).encode("分 １２ ＡＢ") == wanted

@@ -19,7 +19,7 @@ from plmctl.core.batch import Rows, Seq
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.data.words import warn_of_missing_words
-from plmctl.tasks.inference import Split, find_unread, name_unread
+from plmctl.tasks.inference import ReadPieces, Split, find_unread, name_unread
 from plmctl.tasks.record import Example
 from plmctl.text.tokenizer import KINDS, Tokenizer
 from plmctl.text.unknown import (
@@ -109,11 +109,44 @@ def test_a_text_in_another_script_is_unknown_whatever_spaces_it_has(kind: str) -
         table[n, : len(row)] = row
     number = np.arange(len(ids))
     read = Split(
-        "new", examples, Rows(number, {"text": Seq(table, length)}, values={"example": number})
+        "new",
+        examples,
+        Rows(
+            number,
+            {"text": Seq(table, length)},
+            values={"example": number, "cut": np.zeros_like(number)},
+        ),
     )
-    assert find_unread(read, words.vocab) == {1: 1, 2: 1, 3: 1}
-    named = name_unread([{"guess": "a"}] * len(ids), read, words.vocab)
+    assert find_unread(read, words) == {1: 1, 2: 1, 3: 1}
+    said = ReadPieces()
+    said.add(examples, read.rows, words)
+    again = ReadPieces()
+    again.load(json.loads(json.dumps(said.save())))
+    assert again.describe_unknown() == said.describe_unknown()
+    assert "2 of 6 texts are hardly read" in said.describe_unknown()
+    named = name_unread([{"guess": "a"}] * len(ids), read, words)
     assert [each.get("unknown") for each in named] == [None, 1, 1, 1, None, None]
+
+
+def test_full_width_letters_that_the_vocabulary_has_are_hardly_read() -> None:
+    """Published vocabularies have them, and texts of training seldom."""
+    tokenizer = Tokenizer.train(["a 1 ａ １"] * 9, kind="char", vocab_size=12)
+    texts = ["a 1 a 1", "ａ１ａ", "a 1 a 1 ａ"]
+    examples = [Example(str(n), {"text": text}) for n, text in enumerate(texts)]
+    ids = [[*tokenizer.encode(text)] for text in texts]
+    assert all(tokenizer.vocab.unk not in row for row in ids)
+    length = np.array([len(row) for row in ids])
+    table = np.array([row + [tokenizer.vocab.pad] * (length.max() - len(row)) for row in ids])
+    number = np.arange(len(ids))
+    rows = Rows(
+        number,
+        {"text": Seq(table, length)},
+        values={"example": number, "cut": np.zeros_like(number)},
+    )
+    assert find_unread(Split("new", examples, rows), tokenizer) == {1: 1}
+    said = ReadPieces()
+    said.add(examples, rows, tokenizer)
+    assert "2 texts with full-width letters or digits" in said.describe_unknown()
 
 
 def test_what_is_said_and_where_it_ends() -> None:
