@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -28,16 +29,25 @@ def read(model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
     """[B, T, W'] the input of heads for every token: `heads.features` of all layers (without it the
     last), then `heads.encoder`. `heads.output` of all layers is joined to it.
 
-    `hidden`: the output of the backbone if it is known already; it must have recorded the layers
-    that are mixed.
+    `hidden`: the output of the backbone if it is known already; without the layers that are read,
+    the backbone reads the batch again.
     """
-    mixes = "features" in model.heads or "output" in model.heads
-    if hidden is None:
-        hidden = model(batch, record=HIDDEN) if mixes else model(batch)
-    states, real = hidden.recorded.get("hidden", []), batch.text.real
-    features = model.heads["features"](states, real) if "features" in model.heads else hidden.last
+    record = frozenset(list_records(model).values())
+    if hidden is None or not record <= hidden.recorded.keys():
+        hidden = model(batch, record=record) if record else model(batch)
+    states, real = hidden.recorded, batch.text.real
+    of = {name: states[own] for name, own in list_records(model).items()}
+    features = model.heads["features"](of["features"], real) if "features" in of else hidden.last
     features = model.heads["encoder"](features, real) if "encoder" in model.heads else features
-    return model.heads["output"](features, states, real) if "output" in model.heads else features
+    return model.heads["output"](features, of["output"], real) if "output" in of else features
+
+
+def list_records(model: Model) -> dict[str, str]:
+    """The names of the recorded states by the entry before the heads; without any, heads read the
+    last states.
+    """
+    parts = {name: model.heads[name] for name in ("features", "output") if name in model.heads}
+    return {name: getattr(part, "record", "hidden") for name, part in parts.items()}
 
 
 class Layers(nn.Module):
@@ -45,7 +55,10 @@ class Layers(nn.Module):
     say what becomes of them.
 
     `width` is first that of a layer; it becomes that of the features, which heads are built with.
+    `record`: the name of these states.
     """
+
+    record: ClassVar[str] = "hidden"
 
     def __init__(self, *, width: int, num_layers: int, layers: Sequence[int]) -> None:
         super().__init__()
@@ -78,6 +91,24 @@ class Layer(Layers):
 
     def __init__(self, *, width: int, num_layers: int, layer: int) -> None:
         super().__init__(width=width, num_layers=num_layers, layers=[layer])
+
+    def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
+        return self.pick(hidden)[0]
+
+
+@part_of("heads")
+class EncoderStates(Layers):
+    """The last states of the encoder of an encoder-decoder, [B, T, W]: each has read its token and
+    the whole text (`T5EncoderModel` of transformers).
+
+    The decoder reads a token one position later: its state at t has read the tokens before t, and
+    the rest through the encoder (Lewis et al., 2020, arXiv:1910.13461, sec. 3.1).
+    """
+
+    record = "source"
+
+    def __init__(self, *, width: int, num_layers: int) -> None:
+        super().__init__(width=width, num_layers=num_layers, layers=[-1])
 
     def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
         return self.pick(hidden)[0]

@@ -21,7 +21,7 @@ from plmctl.data.located import locate
 from plmctl.data.shards import is_tokens
 from plmctl.distill.base import Teacher
 from plmctl.heads.base import WORDS, about_of
-from plmctl.heads.features import BEFORE_HEADS
+from plmctl.heads.features import BEFORE_HEADS, list_records
 from plmctl.models.base import Model
 from plmctl.models.capabilities import find_prompt_reader
 from plmctl.nn.tables import Lookup, TokenTable
@@ -206,6 +206,10 @@ def _check_heads(model: Model) -> None:
     if before and all(about_of(head) in WORDS for head in others):
         what = "null: heads over the vocabulary, which this task asks, read the last states"
         raise ConfigError(f"heads.{before[0]}", ..., what, fix="leave features, head_encoder out")
+    for name, record in list_records(model).items():
+        if record not in model.backbone.records:
+            what = "needs an encoder-decoder, such as T5 or BART, whose encoder it reads"
+            raise ConfigError(f"heads.{name}", ..., what, fix=f"{name}=last")
     for name, head in model.heads.items():
         for other, choice in getattr(head, "after", {}).items():
             if other not in model.heads:

@@ -13,6 +13,7 @@ from torch import Tensor
 from plmctl.artifacts.assemble import build_model
 from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
+from plmctl.heads.features import EncoderStates, read
 from plmctl.models.base import Model
 from plmctl.runs.contract.stand_in import TINY
 
@@ -113,6 +114,22 @@ def fairseq(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
+def assert_same_states(model: Model, encoder: Any, atol: float) -> None:
+    """What heads read with features=encoder, of a text that stands at both ends."""
+    made, given = batch()
+    text = Batch(made.key, {"text": made.seqs["source"]})
+    of_decoder = read(model, text)
+    model.heads["features"] = EncoderStates(width=32, num_layers=2)
+    names = ("input_ids", "attention_mask")
+    wanted = encoder(**{name: given[name] for name in names}).last_hidden_state
+    found = read(model, text)
+    assert torch.equal(read(model, text, model(text)), found)  # the backbone reads it once more
+    for row, real in enumerate(LENGTHS):
+        own = found[row, :real]
+        torch.testing.assert_close(own, wanted[row, :real], atol=atol, rtol=atol)
+        assert not torch.allclose(of_decoder[row, :real], own, atol=0.1)
+
+
 def assert_same_outputs(model: Model, theirs: Any, atol: float) -> None:
     made, given = batch()
     wanted = theirs(**given, use_cache=False)
@@ -238,6 +255,9 @@ def test_t5(gated: bool) -> None:
             table |= t5_layer(state, f"{side}.block.{n}.layer", f"{side}.stack.blocks", n, gated)
     put(table, model)
     assert_same_outputs(model, theirs, 1e-5)  # their norms are fp32
+    encoder = transformers.T5EncoderModel(config).double().eval()
+    encoder.load_state_dict({name: state[name] for name in encoder.state_dict()})
+    assert_same_states(model, encoder, 1e-5)
 
 
 def t5_layer(
