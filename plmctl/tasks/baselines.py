@@ -275,8 +275,19 @@ def _fit_choices(task: Task, train: Examples) -> dict[str, Guess]:
 
         return guess
 
+    def slide(examples: Sequence[Example]) -> list[Row]:
+        guesses = []
+        for each in examples:
+            passage, choices = (
+                SearchedPassage(each.fields["text"][:PASSAGE]),
+                each.fields["choices"],
+            )
+            rates = [passage.rate(choice) for choice in choices]
+            guesses.append(rates.index(max(rates)))
+        return _rows(task, examples, guesses)
+
     constant = {CONSTANT: lambda asked: _rows(task, asked, [top] * len(asked))}
-    return {**constant, "words": make(1), "words and pairs": make(2)}
+    return {**constant, "words": make(1), "words and pairs": make(2), "sliding window": slide}
 
 
 def _fit_tags(task: Task, train: Examples) -> dict[str, Guess]:

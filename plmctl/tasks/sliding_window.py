@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,7 +60,7 @@ class SearchedSentence:
                 yield run[words[0] : words[-1] + 1]
 
     def score(
-        self, asked: AbstractSet[str], own: AbstractSet[str], gain: dict[str, float]
+        self, asked: AbstractSet[str], own: AbstractSet[str], gain: Mapping[str, float]
     ) -> float:
         """The score of a candidate, see `SearchedPassage.answer`.
 
@@ -69,18 +69,22 @@ class SearchedSentence:
             own: The words of the candidate.
             gain: IC(w) of the words.
         """
-        window, gains = asked | own, [0.0] * len(self.words)
+        near = [n for word in asked - ENGLISH for n in self.places.get(word, ())]
+        here = [n for word in own for n in self.places[word]]
+        last = len(self.words) - 1
+        least = min((abs(i - j) for i in near for j in here), default=last)
+        return self.slide(asked | own, gain) - least / max(1, last)
+
+    def slide(self, window: AbstractSet[str], gain: Mapping[str, float]) -> float:
+        """The largest sum of IC(w) over the words of `window` in as many neighbours."""
+        gains = [0.0] * len(self.words)
         for word in window & self.places.keys():
             for number in self.places[word]:
                 gains[number] = gain[word]
         sums = [0.0, *accumulate(gains)]
         # no gain is negative: windows that reach over the end are never better
         ends = sums[len(window) :] or sums[-1:]
-        best = max(end - start for end, start in zip(ends, sums, strict=False))
-        near = [n for word in asked - ENGLISH for n in self.places.get(word, ())]
-        here = [n for word in own for n in self.places[word]]
-        least = min((abs(i - j) for i in near for j in here), default=len(gains) - 1)
-        return best - least / max(1, len(gains) - 1)
+        return max(end - start for end, start in zip(ends, sums, strict=False))
 
 
 class SearchedPassage:
@@ -93,6 +97,18 @@ class SearchedPassage:
             at += len(piece)
         counts = Counter(word for own in self.sentences for word in own.words)
         self.gain = {word: math.log1p(1 / count) for word, count in counts.items()}
+
+    @cached_property
+    def whole(self) -> SearchedSentence:
+        """All sentences as one."""
+        return SearchedSentence([unit for own in self.sentences for unit in own.units])
+
+    def rate(self, choice: str) -> float:
+        """`max_j sum_{i < |S|} [w_{j+i} in S] IC(w_{j+i})` over the whole passage, S the words of a
+        choice and its question (alg. 1; Lai et al., 2017, arXiv:1704.04683, RACE, sec. 5).
+        """
+        words = {unit.text for unit in cut(choice) if unit.is_word}
+        return self.whole.slide(words, self.gain)
 
     def answer(self, question: str) -> tuple[str, float]:
         """(the answer, the share of the words and pairs of the question that its sentence has).

@@ -146,6 +146,9 @@ def test_choices_of_different_numbers() -> None:
     found = score_baselines(task, rows, {"dev": rows}).scores["dev"]
     assert found[CONSTANT]["accuracy"] == pytest.approx(2 / 3)
     assert found["words"]["accuracy"] == 1.0
+    asked = [({"text": "He is in Bonn. It is wet.", "choices": ["He is dry", "It is wet"]}, "1")]
+    of_passage = score_baselines(task, rows, {"dev": examples(asked)}).scores["dev"]
+    assert of_passage["sliding window"]["accuracy"] == 1.0
 
 
 def test_the_loss_of_choices_is_a_softmax_over_each_example() -> None:

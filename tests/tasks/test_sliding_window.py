@@ -36,6 +36,17 @@ def test_the_score_is_that_of_the_paper(asked: str, own: str) -> None:
     assert found == pytest.approx(slide(*sides, SENTENCE.split()))
 
 
+@pytest.mark.parametrize("choice", ["red coins", "boats sold for gold", "a ship", ""])
+def test_a_choice_is_rated_in_the_whole_passage(choice: str) -> None:
+    words, window = SENTENCE.split(), {*choice.split()}
+    best = max(
+        sum(math.log(1 + 1 / words.count(w)) for w in words[j : j + len(window)] if w in window)
+        for j in range(len(words))
+    )
+    assert SearchedPassage(SENTENCE).rate(choice) == pytest.approx(best)
+    assert SearchedPassage("").rate(choice) == 0
+
+
 def test_answers_stand_in_the_sentence_with_most_words_of_the_question() -> None:
     passage = SearchedPassage(CONTEXT)
     assert passage.answer("Where did she sell red boats?")[0] in ("sold", "bank", "Bonn")
