@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.analysis.runs import read_result, read_rows
+from plmctl.config.build import class_of
 from plmctl.config.walks import leaves
-from plmctl.core.errors import list_some
+from plmctl.core.errors import UsageError, list_some
 from plmctl.core.terminal import counted
 
 KINDS = (
@@ -29,16 +30,26 @@ ASKED = (
 
 
 def find_role(config: Mapping[str, Any], metric: str) -> str:
-    """The owner of the loss of a term: "model", which has a head of its name, or a "helper" of the
-    objective, as ELECTRA's generator. The whole loss has its summands instead, `electra
-    (weight=1, rtd_weight=50)`; numbers without a term have "".
+    """The owner of the loss of a term: the "model", or the "generator" of an objective such as
+    ELECTRA. The whole loss has its summands instead, `electra (weight=1, rtd_weight=50)`; numbers
+    without a term have "".
     """
     kind, _, term = metric.removeprefix("valid/").partition("/")
     if kind == "loss" and not term:
         return _name_summands(config)
     if kind not in KINDS or not term:
         return ""
-    return "model" if term in (config.get("heads") or {}) else "helper"
+    nodes = [node for node in (config.get("objective") or {}).values() if isinstance(node, Mapping)]
+    return "generator" if any(term in _find_generator_terms(node) for node in nodes) else "model"
+
+
+def _find_generator_terms(node: Mapping[str, Any]) -> frozenset[str]:
+    """The terms that train a generator, as the objective states; none of an unknown objective."""
+    try:
+        found: frozenset[str] = class_of(node).facts.generator_terms
+    except (ValueError, UsageError):  # only its own run imports a plug-in
+        return frozenset()
+    return found
 
 
 def _name_summands(config: Mapping[str, Any]) -> str:
@@ -60,32 +71,39 @@ def _is_number(value: object) -> bool:
 
 
 def name_role(config: Mapping[str, Any], metric: str, others: Sequence[str]) -> str:
-    """The metric, with "of the helper" behind it where `others` are of the models themselves, or
-    its summands where those of others differ.
+    """The metric, with "of the generator" behind it where it is none of the model, or its summands
+    where those of others differ.
     """
     role = find_role(config, metric)
-    if role == "helper" and "model" in others:
-        return f"{metric} (of the helper)"
-    if role in ("", "model", "helper") or {*others} <= {role}:
+    if role == "generator":
+        return f"{metric} (of the generator)"
+    if role in ("", "model") or {*others} <= {role}:
         return metric
     return f"{metric} of {role}"
 
 
-def list_unlike(configs: Mapping[str, Mapping[str, Any]], metrics: Sequence[str]) -> list[str]:
-    """Lines on losses of pretrained runs, by the runs' names, that do not compare."""
+def list_unlike(
+    configs: Mapping[str, Mapping[str, Any]], metrics: Mapping[str, Collection[str]]
+) -> list[str]:
+    """Lines on losses of pretrained runs that do not compare.
+
+    Args:
+        configs: {run: its config}.
+        metrics: {metric: the runs that have it}.
+    """
     asked = [name for name in metrics if name.removeprefix("valid/").partition("/")[0] in KINDS]
     lines: list[str] = []
     if len(configs) < 2 or not asked:
         return lines
     for name in asked:
-        roles = {run: find_role(config, name) for run, config in configs.items()}
-        helped = [run for run, role in roles.items() if role == "helper"]
-        if helped and "model" in roles.values():
+        roles = {run: find_role(configs[run], name) for run in configs if run in metrics[name]}
+        made = [run for run, role in roles.items() if role == "generator"]
+        if made and "model" in roles.values():
             lines.append(
-                f"{name} of {', '.join(helped)} is that of a helper of the objective (a generator),"
-                " not of the model: it does not compare with the others"
+                f"{name} of {', '.join(made)} is that of a generator of the objective, not of the"
+                " model: it does not compare with the others"
             )
-        sums = {role: run for run, role in roles.items() if role not in ("", "model", "helper")}
+        sums = {role: run for run, role in roles.items() if role not in ("", "model", "generator")}
         if len(sums) > 1:
             listed = "; ".join(f"{run}: {role}" for role, run in sums.items())
             lines.append(f"{name} is a sum of unlike losses, which do not compare ({listed})")

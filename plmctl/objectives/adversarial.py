@@ -32,6 +32,12 @@ class Adversarial(Electra):
     Policy and baseline are means over the masked positions, with the weights `policy_weight` and 1.
     """
 
+    facts = replace(
+        Electra.facts,
+        terms=frozenset({"policy", "baseline", "rtd"}),
+        generator_terms=frozenset({"policy", "baseline", "mlm"}),
+    )
+
     def __init__(
         self,
         *,
@@ -41,7 +47,6 @@ class Adversarial(Electra):
         policy_weight: float = 1.0,
     ) -> None:
         super().__init__(generator=generator, rtd_weight=rtd_weight, all_tokens=all_tokens)
-        self.facts = replace(self.facts, terms=frozenset({"policy", "baseline", "rtd"}))
         self.policy_weight = policy_weight
         self.baseline = nn.Linear(generator.backbone.width, 1)
 

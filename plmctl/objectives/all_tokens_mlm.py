@@ -32,6 +32,7 @@ class AllTokensMLM(Objective):
         needs=frozenset({"text", "targets.mlm"}),
         heads=frozenset({"mlm", "copy"}),
         terms=frozenset({"mlm", "all_tokens_mlm"}),
+        generator_terms=frozenset({"mlm"}),
         at_every_token=frozenset({"mlm", "copy"}),
     )
 

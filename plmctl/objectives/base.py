@@ -118,6 +118,8 @@ class Facts:
             show which checkpoint is best.
         helpers: models that read every batch without being trained, each with the heads that are
             used: for the count of FLOPs.
+        generator_terms: The terms that train a generator of its own. It is not kept, and these
+            losses are none of the model.
         asked_at: {head: the targets at whose positions it predicts}, if not all heads predict at
             all targets in `needs`.
         measures: The names of logged values other than losses and accuracies.
@@ -138,6 +140,7 @@ class Facts:
     reads_text: bool = False
     heads_learn: bool = True
     helpers: tuple[tuple[Model, frozenset[str]], ...] = ()
+    generator_terms: frozenset[str] = frozenset()
     asked_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
     measures: frozenset[str] = frozenset()
     phases: tuple[Phase, ...] = ()
@@ -168,6 +171,7 @@ class Facts:
             shares=any(part.shares for part in parts),
             heads_learn=all(part.heads_learn for part in parts),
             helpers=tuple(helper for part in parts for helper in part.helpers),
+            generator_terms=frozenset().union(*(part.generator_terms for part in parts)),
             asked_at={
                 head: frozenset().union(
                     *(part.targets_of(head) for part in parts if head in part.heads)

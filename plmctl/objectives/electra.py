@@ -31,6 +31,7 @@ class Electra(Objective):
         needs=frozenset({"text", "targets.mlm"}),
         heads=frozenset({"discriminator"}),
         terms=frozenset({"mlm", "rtd"}),
+        generator_terms=frozenset({"mlm"}),
     )
 
     def __init__(

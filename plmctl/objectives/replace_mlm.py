@@ -27,6 +27,7 @@ class ReplaceMLM(Objective):
         needs=frozenset({"text", "targets.mlm"}),
         heads=frozenset({"mlm"}),
         terms=frozenset({"mlm", "replace_mlm"}),
+        generator_terms=frozenset({"mlm"}),
     )
 
     def __init__(self, *, generator: Generator) -> None:

@@ -250,8 +250,12 @@ def _list_unlike(jobs: Sequence[dict[str, Any]]) -> list[str]:
     """Lines on losses of the pretrainings of a sweep that do not compare."""
     configs = {f"job {job['job']}": thaw(read_spec(Path(job["dir"])) or {}) for job in jobs}
     pretrained = {name: own for name, own in configs.items() if own.get("objective")}
-    names = dict.fromkeys(key for job in jobs for key in job["metrics"] if key.startswith("valid/"))
-    return list_unlike(pretrained, list(names)) if len(pretrained) == len(configs) else []
+    having: dict[str, list[str]] = {}
+    for job in jobs:
+        for key in job["metrics"]:
+            if key.startswith("valid/"):
+                having.setdefault(key, []).append(f"job {job['job']}")
+    return list_unlike(pretrained, having) if len(pretrained) == len(configs) else []
 
 
 def _status(job: dict[str, Any]) -> str:

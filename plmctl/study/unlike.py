@@ -1,4 +1,4 @@
-"""Losses of arms that share no column: those of a model and of a helper, sums of other terms,
+"""Losses of arms that share no column: those of a model and of a generator, sums of other terms,
 and missing ones.
 """
 
@@ -10,10 +10,7 @@ from plmctl.analysis.likeness import find_role
 from plmctl.study.composing import ComposedArm
 from plmctl.study.study import PRETRAIN, Metric, Study
 
-WHOSE = {
-    "helper": "the loss of a helper of its objective (a generator)",
-    "model": "the loss of its model",
-}
+WHOSE = {"generator": "the loss of a generator of its objective", "model": "the loss of its model"}
 
 
 def list_unlike_arms(study: Study, arms: Mapping[str, ComposedArm]) -> list[str]:

@@ -28,18 +28,17 @@ def config(recipe: str, *words: str) -> dict[str, Any]:
     return found
 
 
-BERT, ELECTRA = config("bert"), config("electra")
+BERT, ELECTRA, GPT = config("bert"), config("electra"), config("gpt")
 
 
 @pytest.mark.parametrize("kind", ["loss", "acc", "perplexity", "bits_per_byte", "valid/nll"])
 def test_a_generators_loss_is_no_models(kind: str) -> None:
     metric = f"{kind}/mlm"
-    assert (find_role(BERT, metric), find_role(ELECTRA, metric)) == ("model", "helper")
-    assert name_role(BERT, metric, ["model", "helper"]) == metric
-    assert "helper" in name_role(ELECTRA, metric, ["model", "helper"])
-    assert name_role(ELECTRA, metric, ["helper", "helper"]) == metric  # two generators compare
-    (line,) = list_unlike({"a": BERT, "b": ELECTRA}, [metric])
-    assert "of b is that of a helper" in line
+    assert (find_role(BERT, metric), find_role(ELECTRA, metric)) == ("model", "generator")
+    assert name_role(BERT, metric, ["model", "generator"]) == metric
+    assert name_role(ELECTRA, metric, ["generator"]) == f"{metric} (of the generator)"
+    (line, *_) = list_unlike({"a": BERT, "b": ELECTRA, "c": GPT}, {metric: "ab"})
+    assert f"{metric} of b is that of a generator" in line  # and not of c, which has none
     assert find_role(ELECTRA, "grad_norm") == ""
 
 
@@ -56,9 +55,9 @@ def test_a_generators_loss_is_no_models(kind: str) -> None:
     ],
 )
 def test_what_makes_losses_unlike(words: list[str], said: str) -> None:
-    lines = list_unlike({"a": BERT, "b": config("bert", *words)}, ["valid/loss/mlm"])
+    lines = list_unlike({"a": BERT, "b": config("bert", *words)}, {"valid/loss/mlm": "ab"})
     assert said in lines[0] if said else lines == [], lines
-    assert list_unlike({"a": BERT, "b": config("bert", *words)}, ["tokens_per_second"]) == []
+    assert list_unlike({"a": BERT, "b": config("bert", *words)}, {"tokens_per_second": "ab"}) == []
 
 
 def test_a_study_leaves_the_loss_of_a_helper_out_of_the_column() -> None:
@@ -79,7 +78,7 @@ def test_a_study_leaves_the_loss_of_a_helper_out_of_the_column() -> None:
     results._value = lambda metric, cell: 2.0  # type: ignore[method-assign]
     metric = Metric(PRETRAIN, "loss/mlm")
     assert [len(results.values(metric, arm)) for arm in arms] == [1, 0, 1]
-    assert "of 'electra' is the loss of a helper" in results.problems[0]
+    assert "of 'electra' is the loss of a generator" in results.problems[0]
     whole = Metric(PRETRAIN, "loss")  # a sum of other losses
     assert [len(results.values(whole, arm)) for arm in arms] == [1, 0, 1]
     assert "the sum of mlm, rtd by electra (weight=1, rtd_weight=50)" in results.problems[-1]
@@ -100,7 +99,7 @@ def test_a_whole_loss_is_named_by_its_summands() -> None:
     roles = [find_role(each, "loss") for each in (light, heavy)]
     assert name_role(light, "loss", roles) == "loss of mlm (weight=1)"
     assert name_role(light, "loss", roles[:1]) == "loss"
-    (line,) = list_unlike({"a": light, "b": heavy}, ["valid/loss", "valid/loss/mlm"])
+    (line,) = list_unlike({"a": light, "b": heavy}, {"valid/loss": "ab", "valid/loss/mlm": "ab"})
     assert line.startswith("valid/loss is a sum of unlike losses")
 
 
@@ -109,14 +108,15 @@ def test_a_report_has_a_row_for_each(tmp_path: Path) -> None:
     from plmctl.report.subject import find_subject
 
     folders = [
-        fabricated.run(tmp_path / name, config={**fabricated.CONFIG, "heads": own["heads"]})
+        fabricated.run(tmp_path / name, config={**fabricated.CONFIG, "objective": own["objective"]})
         for name, own in (("bert", BERT), ("electra", ELECTRA))
     ]
     text = str(panel(find_subject(folders)))
-    assert "(of the helper)" in text
+    assert "(of the generator)" in text
     assert "does not compare with the others" in text
     alone = str(panel(find_subject(folders[1:])))
-    assert "helper" not in alone
+    assert "'valid/loss/mlm (of the generator)'" in alone
+    assert "'valid/loss/mlm'" not in alone
 
 
 def test_a_sweep_says_it(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_sweep_says_it(tmp_path: Path) -> None:
         jobs.append(
             {"job": number, "dir": str(folder), "code": 0, "metrics": {"valid/loss/mlm": 2.0}}
         )
-    assert any("job 1 is that of a helper" in line for line in describe_end(jobs))
+    assert any("job 1 is that of a generator" in line for line in describe_end(jobs))
     assert describe_end([jobs[0], jobs[0]]) == []
 
 

@@ -208,7 +208,7 @@ def test_a_run_shows_what_a_recipe_of_its_size_reached(
 
 
 @pytest.mark.parametrize("words", [["size.width=16"], ["size.width=32", "objective=[electra]"]])
-def test_another_size_or_a_loss_of_a_smaller_helper_shows_nothing(
+def test_another_size_or_a_loss_of_a_smaller_generator_shows_nothing(
     words: list[str], conf: Path, tokens_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     """The masked tokens of ELECTRA are predicted by its generator."""

@@ -123,20 +123,20 @@ def test_a_study_by_words_has_words_below_its_curves_and_pictures_of_its_pairs(
     folder = fabricated.study(tmp_path / "rates", arms=2)
     settings = json.loads((folder / "study.json").read_text())
     (folder / "study.json").write_text(json.dumps({**settings, "budget": {"words": 50}}))
-    helped = {"heads": {"discriminator": {}}, "objective": {"electra": {"rtd_weight": 50}}}
+    electra = {"_target_": "plmctl.objectives.electra.Electra", "rtd_weight": 50}
     for number, file in enumerate(sorted(folder.glob("jobs/pretrain*/run/metrics.jsonl"))):
         lines = [{"step": n, "words": 7 * n, "valid/loss/mlm": 3.0 / n} for n in (1, 2, 3)]
         pairs = [{"step": n, "valid/acc/minimal_pairs": 0.5} for n in (1, 3)]
         file.write_text("".join(f"{json.dumps(each)}\n" for each in [*lines, *pairs]))
         if number > 1:
-            config = json.dumps({**fabricated.CONFIG, **helped})
+            config = json.dumps({**fabricated.CONFIG, "objective": {"electra": electra}})
             (file.parent / "config.yaml").write_text(config)
     charts = {
         b.name: b.svg for b in study_panels.curves(find_subject([folder])) if isinstance(b, Chart)
     }
     assert [*charts] == [
         "curves-valid-loss-mlm",
-        "curves-valid-loss-mlm-of-the-helper",
+        "curves-valid-loss-mlm-of-the-generator",
         "curves-valid-acc-minimal_pairs",
     ]
     assert all(">words<" in svg for svg in charts.values())

@@ -66,7 +66,9 @@ def panel(subject: Subject) -> list[Block]:
             ),
         ]
         for metric in metrics
-        for shown in dict.fromkeys(_name(run, metric, runs) for run in runs)
+        for shown in dict.fromkeys(
+            _name(run, metric, runs) for run in runs if metric in run.log.series
+        )
     ]
     last = TableBlock(["metric", *(run.name for run in subject.runs)], finals)
     return [
@@ -122,8 +124,12 @@ def _name(run: ReportedRun, metric: str, runs: Sequence[ReportedRun]) -> str:
 def _list_unlike(runs: Sequence[ReportedRun]) -> list[str]:
     """Lines on losses of the pretrained runs that do not compare."""
     pretrained = {run.name: run.log.config for run in runs if not run.task}
-    names = dict.fromkeys(n for run in runs for n in run.log.series if n.startswith("valid/"))
-    shared = [name for name in names if sum(name in run.log.series for run in runs) > 1]
+    having: dict[str, list[str]] = {}
+    for run in runs:
+        for name in run.log.series:
+            if name.startswith("valid/"):
+                having.setdefault(name, []).append(run.name)
+    shared = {name: names for name, names in having.items() if len(names) > 1}
     return list_unlike(pretrained, shared)
 
 

@@ -139,7 +139,8 @@ def _rank_losses(runs: Sequence[ReportedRun]) -> list[_Ranking]:
         floors = find_floors(own, metric.removeprefix("valid/loss/"))
         levels += [Level(name, value, series=1) for name, value in floors.items()]
         name = f"result-{metric.replace('/', '-')}"
-        unlike = list_unlike({run.name: run.log.config for run in own}, [metric])
+        configs = {run.name: run.log.config for run in own}
+        unlike = list_unlike(configs, {metric: configs})
         ranking = _Ranking(name, metric, "nats", larger=False, levels=levels, unlike=unlike)
         rankings.append(ranking)
     return rankings
