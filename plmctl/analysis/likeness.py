@@ -14,6 +14,7 @@ from plmctl.config.walks import leaves
 from plmctl.core.errors import UsageError, list_some
 from plmctl.core.terminal import counted
 
+MODEL, GENERATOR = "model", "generator"  # the owners of losses
 KINDS = (
     "loss",
     "nll",
@@ -40,7 +41,7 @@ def find_role(config: Mapping[str, Any], metric: str) -> str:
     if kind not in KINDS or not term:
         return ""
     nodes = [node for node in (config.get("objective") or {}).values() if isinstance(node, Mapping)]
-    return "generator" if any(term in _find_generator_terms(node) for node in nodes) else "model"
+    return GENERATOR if any(term in _find_generator_terms(node) for node in nodes) else MODEL
 
 
 def _find_generator_terms(node: Mapping[str, Any]) -> frozenset[str]:
@@ -75,9 +76,9 @@ def name_role(config: Mapping[str, Any], metric: str, others: Sequence[str]) -> 
     where those of others differ.
     """
     role = find_role(config, metric)
-    if role == "generator":
+    if role == GENERATOR:
         return f"{metric} (of the generator)"
-    if role in ("", "model") or {*others} <= {role}:
+    if role in ("", MODEL) or {*others} <= {role}:
         return metric
     return f"{metric} of {role}"
 
@@ -97,13 +98,13 @@ def list_unlike(
         return lines
     for name in asked:
         roles = {run: find_role(configs[run], name) for run in configs if run in metrics[name]}
-        made = [run for run, role in roles.items() if role == "generator"]
-        if made and "model" in roles.values():
+        made = [run for run, role in roles.items() if role == GENERATOR]
+        if made and MODEL in roles.values():
             lines.append(
                 f"{name} of {', '.join(made)} is that of a generator of the objective, not of the"
                 " model: it does not compare with the others"
             )
-        sums = {role: run for run, role in roles.items() if role not in ("", "model", "generator")}
+        sums = {role: run for run, role in roles.items() if role not in ("", MODEL, GENERATOR)}
         if len(sums) > 1:
             listed = "; ".join(f"{run}: {role}" for role, run in sums.items())
             lines.append(f"{name} is a sum of unlike losses, which do not compare ({listed})")

@@ -19,6 +19,10 @@ FILE = "held_out.json"  # in a run
 # losses is known to about 0.2 nats
 ENOUGH = 2000
 NEAR = 0.05  # nats within which a loss counts as that of the frequencies
+# the share of the loss of a constant answer that a model must save: McFadden's R^2 of one that has
+# begun to tell answers apart
+GAINED = 0.05
+KINDS_OF_FLOORS = ("unigram", "constant")
 OTHER = "data.valid_path=<other>.txt, text of your own"
 FIX = f"{OTHER}, or a larger data.valid_share"
 
@@ -76,16 +80,19 @@ def find_fix(data: Any, documents: int) -> str:
     return f"{OTHER}, or blank lines between the documents of the text"
 
 
-def is_near_frequencies(scores: Mapping[str, float], target: str) -> bool:
-    """Whether a held-out loss is no better than that of the frequencies of single words.
+def is_near_floor(scores: Mapping[str, float], term: str) -> bool:
+    """Whether a held-out loss is no better than that of the frequencies of single words, or hardly
+    below that of one constant answer.
 
     Args:
-        scores: `unigram/mlm` and `nll/mlm` or `loss/mlm`, for a target of this name.
-        target: The name of the target.
+        scores: `loss/mlm` or `nll/mlm`, and `unigram/mlm` or `constant/mlm`, for a term of this
+            name.
+        term: The name of the term.
     """
-    loss = scores.get(f"nll/{target}", scores.get(f"loss/{target}"))
-    unigram = scores.get(f"unigram/{target}")
-    return loss is not None and unigram is not None and loss >= unigram - NEAR
+    loss = scores.get(f"nll/{term}", scores.get(f"loss/{term}"))
+    unigram, constant = (scores.get(f"{kind}/{term}", 0.0) for kind in KINDS_OF_FLOORS)
+    floor = unigram - NEAR if unigram else constant * (1 - GAINED)
+    return loss is not None and floor > 0 and loss >= floor
 
 
 def read_held_out(run: Path) -> HeldText | None:

@@ -156,7 +156,7 @@ class Distillation(Wrapper):
             output = signal(student, teacher, batch)
             terms |= _name_terms(name, output.terms)
             logs |= output.logs
-        return Output(terms, logs, state_out, own.contrasts)
+        return Output(terms, logs, state_out, own.contrasts, own.answers)
 
     def after_step(self, model: Model, step: int) -> None:
         super().after_step(model, step)

@@ -57,15 +57,16 @@ class Adversarial(Electra):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         drawn = self.generator(batch)
         logits, replaced, compared = self.score_tokens(model, drawn)
-        total, logs = detect(logits, replaced, compared, self.counts(batch)["rtd"])
+        found = detect(logits, replaced, compared, self.counts(batch)["rtd"], self.rtd_weight)
         reward = F.binary_cross_entropy_with_logits(
             wide(logits.detach()), replaced.to(wide(logits).dtype), reduction="none"
         )
         at = drawn.batch.targets["mlm"].index if self.all_tokens else slice(None)
-        terms = {"rtd": Term(total, self.rtd_weight), **self.policy(drawn, reward[at])}
+        terms = {**found.terms, **self.policy(drawn, reward[at])}
         with torch.no_grad():
             right = self.generator.head.loss(drawn.features, drawn.batch.targets["mlm"].ids)[1]
-        return Output(terms, {**logs, "acc/mlm": (right, batch.counts["mlm"])})
+        logs = {**found.logs, "acc/mlm": (right, batch.counts["mlm"])}
+        return Output(terms, logs, answers=found.answers)
 
     def policy(self, drawn: Drawn, reward: Tensor) -> dict[str, Term]:
         """The generator's two losses for `reward [P]` at the positions of targets.mlm."""

@@ -10,7 +10,7 @@ from typing import cast
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.core.batch import Batch
+from plmctl.core.batch import IGNORE, Batch
 from plmctl.core.parts import part_of
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
@@ -60,7 +60,9 @@ class AllTokensMLM(Objective):
             "acc/mlm": (guessed, batch.counts["mlm"]),
             "acc/copy": ((((gate > 0) == kept) & real).sum(), count),
         }
-        return Output({"mlm": Term(own), "all_tokens_mlm": Term(-total)}, logs)
+        answers = {"copy": kept.long().masked_fill(~real, IGNORE)}
+        terms = {"mlm": Term(own), "all_tokens_mlm": Term(-total)}
+        return Output(terms, logs, answers=answers)
 
 
 def copy_or_predict(gate: Tensor, likelihood: Tensor, kept: Tensor) -> Tensor:

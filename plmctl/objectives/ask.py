@@ -38,9 +38,19 @@ def ask(
 
 
 def make_output(
-    term: str, loss: Tensor, right: Tensor | None, count: int, state: Any = None
+    term: str,
+    loss: Tensor,
+    right: Tensor | None,
+    count: int,
+    state: Any = None,
+    *,
+    answers: Tensor | None = None,
 ) -> Output:
-    """One term, with its accuracy where the number of right predictions is known."""
-    return Output(
-        {term: Term(loss)}, {} if right is None else {f"acc/{term}": (right, count)}, state
-    )
+    """One term, with its accuracy where the number of right predictions is known.
+
+    Args:
+        answers: The right answers [P], where there are few kinds of them (`Output.answers`).
+    """
+    logs = {} if right is None else {f"acc/{term}": (right, count)}
+    few = {} if answers is None else {term: answers}
+    return Output({term: Term(loss)}, logs, state, answers=few)

@@ -42,6 +42,8 @@ class Output:
         logs: `{name: (total, count)}` to be logged as means, such as "acc/mlm".
         state: the memory that the model carries into the next batch; None without one.
         contrasts: The names of the terms and logs that compare rows with others.
+        answers: The right answers [P], or IGNORE, of terms and accuracies with few kinds of them,
+            by name. Validation counts the kinds: the most frequent one is the best constant answer.
     """
 
     terms: Mapping[str, Term]
@@ -49,6 +51,7 @@ class Output:
     logs: Mapping[str, tuple[Tensor, int | Tensor]] = field(default_factory=dict)
     state: Any = None
     contrasts: Mapping[str, Contrast] = field(default_factory=dict)
+    answers: Mapping[str, Tensor] = field(default_factory=dict)
 
     def change(self, change: Callable[[Output], Output]) -> Output:
         """`change(self)`; what its contrasts give is changed in the same way."""

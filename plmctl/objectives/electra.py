@@ -55,7 +55,9 @@ class Electra(Objective):
         drawn = self.generator(batch)
         generated, discriminated = self.generate(drawn), self.discriminate(model, drawn)
         return Output(
-            {**generated.terms, **discriminated.terms}, {**generated.logs, **discriminated.logs}
+            {**generated.terms, **discriminated.terms},
+            {**generated.logs, **discriminated.logs},
+            answers=discriminated.answers,
         )
 
     def generate(self, drawn: Drawn) -> Output:
@@ -66,8 +68,8 @@ class Electra(Objective):
     def discriminate(self, model: Model, drawn: Drawn) -> Output:
         """The model's loss: it predicts which tokens the generator changed."""
         logits, replaced, compared = self.score_tokens(model, drawn)
-        total, logs = detect(logits, replaced, compared, self.counts(drawn.batch)["rtd"])
-        return Output({"rtd": Term(total, self.rtd_weight)}, logs)
+        count = self.counts(drawn.batch)["rtd"]
+        return detect(logits, replaced, compared, count, self.rtd_weight)
 
     def score_tokens(self, model: Model, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
         """(logits, whether replaced, whether it counts), each [B T], or [P] where only the

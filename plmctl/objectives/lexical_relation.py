@@ -99,7 +99,7 @@ class LexicalRelation(Objective):
         labels = torch.zeros(len(rows), dtype=torch.int64, device=batch.key.device)
         labels[: len(pairs)] = 1
         total, right = head_of(model, "lexical").loss(pooled, labels)
-        return make_output("lexical", total, right, count)
+        return make_output("lexical", total, right, count, answers=labels)
 
     def embed(self, model: Model, words: np.ndarray) -> dict[int, np.ndarray]:
         """The vector of each word, by its number; 0 for one that the file does not have."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch, Rows
@@ -81,14 +81,16 @@ class Mix(Objective):
         terms: dict[str, Term] = {}
         logs: dict[str, Any] = {}
         contrasts: dict[str, Contrast] = {}
+        answers: dict[str, Tensor] = {}
         state_out = None
         for entry in self._active(batch).values():
             out = weigh(entry.objective(once, batch, state), entry.weight)
             terms |= out.terms
             logs |= out.logs
             contrasts |= out.contrasts
+            answers |= out.answers
             state_out = out.state if out.state is not None else state_out
-        out = Output(terms, logs, state_out, contrasts)
+        out = Output(terms, logs, state_out, contrasts, answers)
         for cost in self._charged(batch):
             out = cost.add(out, once, batch)
         return out

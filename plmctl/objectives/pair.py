@@ -39,4 +39,4 @@ class PairObjective(Objective):
         assert batch.anchors is not None  # the loader sets them together with labels
         pooled = model.heads["pooler"](model(batch, state).gather_anchors(batch.anchors))
         total, right = head_of(model, self.name).loss(pooled, labels)
-        return make_output(self.name, total, right, batch.counts["pair"])
+        return make_output(self.name, total, right, batch.counts["pair"], answers=labels)

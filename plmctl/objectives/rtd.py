@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -12,8 +10,6 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.generator import wide
-
-Logs = Mapping[str, tuple[Tensor, int | Tensor]]
 
 
 @part_of("objective")
@@ -41,22 +37,25 @@ class RTD(Objective):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets = batch.require("targets.replaced")
         logits = model.heads["discriminator"](model(batch, state).gather(targets.index))
-        total, logs = detect(logits, targets.ids == 1, targets.ids != IGNORE, targets.count)
-        return Output({"rtd": Term(total)}, logs)
+        return detect(logits, targets.ids == 1, targets.ids != IGNORE, targets.count)
 
 
-def detect(logits: Tensor, replaced: Tensor, compared: Tensor, count: int) -> tuple[Tensor, Logs]:
-    """(summed binary cross-entropy, accuracy, share replaced, precision and recall) of `logits
-    [P]` where `compared [P]`.
+def detect(
+    logits: Tensor, replaced: Tensor, compared: Tensor, count: int, weight: float = 1.0
+) -> Output:
+    """The summed binary cross-entropy of `logits [P]` where `compared [P]`, with its accuracy, the
+    share replaced, precision and recall.
     """
     logits = wide(logits)
     losses = F.binary_cross_entropy_with_logits(logits, replaced.to(logits.dtype), reduction="none")
     predicted, actual = (logits > 0) & compared, replaced & compared
     detected = (predicted & actual).sum()
-    logs: Logs = {
+    logs: dict[str, tuple[Tensor, int | Tensor]] = {
         "acc/rtd": (((predicted == actual) & compared).sum(), count),
         "replaced": (actual.sum(), count),
         "precision/rtd": (detected, predicted.sum()),
         "recall/rtd": (detected, actual.sum()),
     }
-    return losses.masked_fill(~compared, 0).sum(), logs
+    total = losses.masked_fill(~compared, 0).sum()
+    answers = {"rtd": replaced.long().masked_fill(~compared, IGNORE)}
+    return Output({"rtd": Term(total, weight)}, logs, answers=answers)

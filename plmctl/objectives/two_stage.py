@@ -79,7 +79,9 @@ class TwoStage(Electra):
             generated = self.generate(drawn)
         discriminated = self.discriminate(model, drawn)
         return Output(
-            {**generated.terms, **discriminated.terms}, {**generated.logs, **discriminated.logs}
+            {**generated.terms, **discriminated.terms},
+            {**generated.logs, **discriminated.logs},
+            answers=discriminated.answers,
         )
 
     def after_step(self, model: Model, step: int) -> None:

@@ -50,7 +50,7 @@ class WKLM(Objective):
             "recall/replaced": ((right & replaced).sum(), fakes),
             "recall/original": ((right & ~replaced).sum(), count - fakes),
         }
-        return Output({"wklm": Term(total)}, logs, hidden.state)
+        return Output({"wklm": Term(total)}, logs, hidden.state, answers={"wklm": label})
 
 
 def take_states(model: Model, head: MentionHead, hidden: Hidden, spans: Tensor) -> Tensor:

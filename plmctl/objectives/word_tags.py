@@ -37,4 +37,5 @@ class WordTags(Objective):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         if not batch.counts[self.target]:
             return Output({})
-        return ask(model, batch, self.target, state=state)
+        answers = {self.target: batch.targets[self.target].ids}
+        return replace(ask(model, batch, self.target, state=state), answers=answers)

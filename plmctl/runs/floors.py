@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from plmctl.config.walks import select
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.core.errors import PlmctlError
 from plmctl.data.baseline import measure_bigram_baseline, measure_unigram_baseline
-from plmctl.data.held_out import ENOUGH, NEAR, is_near_frequencies
+from plmctl.data.held_out import ENOUGH, NEAR, is_near_floor
 from plmctl.data.shards import Shards
 from plmctl.inputs.corpus import Corpus
 from plmctl.text.vocab import Vocab
@@ -82,6 +82,7 @@ class Floors:
         config: The config of the run, in which the advised setting is looked up.
         stated: The losses that recipes reached, of any size.
         held_out: The number of held-out tokens; for too few, no other line is printed.
+        generated: The terms of a generator of the objective.
     """
 
     def __init__(
@@ -91,9 +92,10 @@ class Floors:
         stated: Sequence[Reached] = (),
         *,
         held_out: int = ENOUGH,
+        generated: Collection[str] = (),
     ) -> None:
         self.targets, self.config, self.stated = targets, config, stated
-        self.held_out = held_out
+        self.held_out, self.generated = held_out, generated
         self.said: set[tuple[str, str]] = set()
         self.newest: dict[str, float] = {}  # scores, and unigram losses of the text
 
@@ -103,10 +105,12 @@ class Floors:
         """
         lines = []
         self.newest = dict(scores)
-        for name in self.targets:
-            if f"unigram/{name}" not in scores:
-                continue
-            kind, line = self._place(name, progress.tokens, scores)
+        placed = [
+            (name, *self._place(name, progress.tokens, scores))
+            for name in self.targets
+            if f"unigram/{name}" in scores
+        ]
+        for name, kind, line in [*placed, *self._leave_constants(progress.tokens)]:
             if line and self.held_out < ENOUGH:
                 name, kind = "", "few"
                 few = f"{self.held_out:,} tokens are held out: too few to compare losses"
@@ -139,13 +143,46 @@ class Floors:
                     f" that of an even guess among {size:,} tokens {even:.3g}; its weights are of"
                     " no use\n  fix: a smaller optim.lr, or a longer schedule.warmup_steps"
                 )
-            if self.held_out >= ENOUGH and is_near_frequencies(self.newest, name):
-                unigram = self.newest[f"unigram/{name}"]
+            unigram = self.newest.get(f"unigram/{name}", 0.0)
+            if unigram and self.held_out >= ENOUGH and is_near_floor(self.newest, name):
+                near = f"they have {unigram:.3f}" + (f", within {NEAR}" if loss < unigram else "")
+                what = "generator" if name in self.generated else "model"
                 lines.append(
                     f"{name}: this run has not left the frequencies of single words ({loss:.3f},"
-                    f" they have {unigram:.3f}): its model knows nothing of contexts yet"
+                    f" {near}): its {what} knows nothing of contexts yet"
+                )
+        for name in self._list_constants() if self.held_out >= ENOUGH else ():
+            if is_near_floor(self.newest, name):
+                lines.append(
+                    f"{name}: this run has not left one constant answer"
+                    f" ({self._compare_constant(name)}): its model has not learned which is right"
                 )
         return lines
+
+    def _list_constants(self) -> list[str]:
+        """The terms with few answers."""
+        known = (
+            key.removeprefix("constant/") for key in self.newest if key.startswith("constant/")
+        )
+        return [name for name in known if f"loss/{name}" in self.newest]
+
+    def _compare_constant(self, name: str) -> str:
+        """`0.407 nats, 85.3% right; it has 0.417, 85.3%`."""
+        pairs = [
+            (self.newest[f"{loss}/{name}"], self.newest.get(f"{of}/{name}"))
+            for loss, of in (("loss", "acc"), ("constant", "constant_acc"))
+        ]
+        (own, right), (floor, often) = pairs
+        told = "" if right is None else f", {right:.1%} right"
+        return f"{own:.3f} nats{told}; it has {floor:.3f}, {often:.1%}"
+
+    def _leave_constants(self, tokens: int) -> Iterator[tuple[str, str, str]]:
+        """(term, kind, line) of each term with few answers that does better than one of them."""
+        for name in self._list_constants():
+            if not is_near_floor(self.newest, name):
+                after = f"after {tokens / 1e6:.2g} M tokens"
+                compared = self._compare_constant(name)
+                yield name, "constant", f"{name}: left one constant answer ({compared}) {after}"
 
     def _place(self, name: str, tokens: int, scores: Mapping[str, float]) -> tuple[str, str]:
         """The counting models that the run has passed, and a line on them."""

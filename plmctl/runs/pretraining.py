@@ -135,7 +135,13 @@ def execute(plan: PretrainingPlan, session: Session) -> Result:
         plan.held.write(session.folder)
     session.log.valid = "valid" if plan.held.validates else "sample"
     tokens, tokenizer = plan.held.tokens, plan.corpus.tokenizer
-    floors = Floors(plan.targets, thaw(session.spec), plan.stated, held_out=tokens)
+    floors = Floors(
+        plan.targets,
+        thaw(session.spec),
+        plan.stated,
+        held_out=tokens,
+        generated=plan.objective.facts.generator_terms,
+    )
     try:
         result = fit(
             session,

@@ -19,7 +19,10 @@ MARKED = (
     " Their p and verdict say nothing about what is learned."
 )
 TUNED = "they give one answer to all, or simple models score as well"
-PRETRAINED = "their losses are no better than those of the frequencies of single words"
+PRETRAINED = (
+    "their losses are no better than those of the frequencies of single words, or of one constant"
+    " answer"
+)
 
 
 class Unlearned:
@@ -57,7 +60,7 @@ class Unlearned:
             target = metric.key.partition("/")[2] if metric.of == PRETRAIN else ""
             cells = self.results.cells(arm)
             runs = {name for cell in cells for name in self.results.list_done(PRETRAIN, cell)}
-            near = [name for name in runs if self.results.is_near_frequencies(name, target)]
+            near = [name for name in runs if self.results.is_near_floor(name, target)]
             return bool(near) and 2 * len(near) >= len(runs)
         idle = self.unbeaten.get((task, arm), set()) | self.constant.get((task, arm), set())
         return bool(idle) and 2 * len(idle) >= len(self.runs[task, arm])

@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from plmctl.analysis.likeness import MODEL, find_role
 from plmctl.analysis.runs import BASELINES, RESULT, Run, RunLog, read_curve
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.terminal import counted
-from plmctl.data.held_out import HeldText, is_near_frequencies, read_held_out
+from plmctl.data.held_out import KINDS_OF_FLOORS, HeldText, is_near_floor, read_held_out
 from plmctl.data.shards import Shards, is_tokens
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
@@ -84,24 +85,30 @@ class Results:
             list_unbeaten(scores, read_json(file), first, lower=self._list_lower(name))
         )
 
-    def is_near_frequencies(self, name: str, target: str = "") -> bool:
-        """Whether a pretraining ended at the frequencies of single words.
+    def is_near_floor(self, name: str, term: str = "") -> bool:
+        """Whether a pretraining ended at the frequencies of single words, or at the loss of one
+        constant answer.
 
         Args:
             name: The job of the pretraining.
-            target: The target of its objective; "": all whose frequencies are counted.
+            term: The term of its objective; "": all of its model that have such a floor.
         """
         held = read_held_out(self.locate(name) / RUN)
         if held and not held.validates:
             return False
+        log = self._log(name)
         ends = {
             key.removeprefix("valid/"): curve[-1][1]
-            for key, curve in self._log(name).series.items()
+            for key, curve in log.series.items()
             if key.startswith("valid/")
         }
-        known = [key.removeprefix("unigram/") for key in ends if key.startswith("unigram/")]
-        targets = [each for each in known if target in ("", each)]
-        return bool(targets) and all(is_near_frequencies(ends, each) for each in targets)
+        pairs = (key.split("/", 1) for key in ends if "/" in key)
+        known = dict.fromkeys(own for kind, own in pairs if kind in KINDS_OF_FLOORS)
+        terms = (
+            [term] if term else [t for t in known if find_role(log.config, f"loss/{t}") == MODEL]
+        )
+        terms = [each for each in terms if each in known]
+        return bool(terms) and all(is_near_floor(ends, each) for each in terms)
 
     def list_ways(self) -> list[str]:
         """The metrics for which models of arms were scored in different ways (`score`)."""

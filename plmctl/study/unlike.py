@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from plmctl.analysis.likeness import find_role
+from plmctl.analysis.likeness import GENERATOR, MODEL, find_role
 from plmctl.study.composing import ComposedArm
 from plmctl.study.study import PRETRAIN, Metric, Study
 
-WHOSE = {"generator": "the loss of a generator of its objective", "model": "the loss of its model"}
+WHOSE = {GENERATOR: "the loss of a generator of its objective", MODEL: "the loss of its model"}
 
 
 def list_unlike_arms(study: Study, arms: Mapping[str, ComposedArm]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -9,14 +10,16 @@ from itertools import islice
 
 from torch import Tensor
 
-from plmctl.core.batch import Batch
+from plmctl.core.batch import IGNORE, Batch
 from plmctl.models.base import Model
 from plmctl.models.capabilities import start_memory
 from plmctl.objectives.base import Contrast, Objective, Output
-from plmctl.training.meter import Entry, Meter, compute_means, sum_parts
+from plmctl.training.meter import Entry, Meter, compute_means, round_digits, sum_parts
 from plmctl.training.processes.world import World
 from plmctl.training.randomness import seed_batch
 from plmctl.training.together import Name, drop_contrasts, find_contrasts, is_cut, join, share
+
+ANSWERS = "answers/"  # sums of a term with few answers: how often each is right
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,25 @@ class Measured:
         return cls(sum_parts(part.sums for part in parts), weights)
 
     def means(self) -> dict[str, float]:
-        """{"loss": ..., "loss/mlm": ..., "acc/mlm": ...}."""
-        values = compute_means(self.sums)
+        """{"loss": ..., "loss/mlm": ..., "acc/mlm": ...}, and what one constant answer has."""
+        values = compute_means(self.sums) | self._score_constants()
         losses = [weight * values[name] for name, weight in self.weights.items() if name in values]
         return {"loss": sum(losses), **values} if losses else values
+
+    def _score_constants(self) -> dict[str, float]:
+        """{"constant/nsp", "constant_acc/nsp"}: the loss and the accuracy of a model that knows how
+        often each answer is right, and reads nothing: `- sum_k p_k log p_k` and `max_k p_k`.
+        """
+        counts: dict[str, list[float]] = {}
+        for name, (total, _) in self.sums.items():
+            if name.startswith(ANSWERS):
+                counts.setdefault(name.removeprefix(ANSWERS).rpartition("/")[0], []).append(total)
+        scores: dict[str, float] = {}
+        for name, own in counts.items():
+            shares = [count / sum(own) for count in own]
+            loss = sum(-share * math.log(share) for share in shares)
+            scores |= {f"constant/{name}": loss, f"constant_acc/{name}": max(shares)}
+        return {name: round_digits(value) for name, value in scores.items()}
 
 
 def measure(
@@ -101,6 +119,12 @@ def _note(
         meter.extend([(f"loss/{name}", term.total, count)])
         weights[f"loss/{name}"] = term.weight
     meter.extend((name, total, count) for name, (total, count) in output.logs.items())
+    for name, answers in output.answers.items():
+        kinds, counted = answers[answers != IGNORE].unique(return_counts=True)
+        meter.extend(
+            (f"{ANSWERS}{name}/{kind}", count, 0)
+            for kind, count in zip(kinds.tolist(), counted, strict=True)
+        )
     if exact:
         meter.extend(_find_exact(output.logs))
 

@@ -30,6 +30,7 @@ SHORT = {  # on the line
     "bits_per_byte": "bits/byte",
     "unigram": "unigram",
     "bigram": "bigram",
+    "constant": "one answer",
     "reached": "reached",
 }
 HIDDEN = (
@@ -44,6 +45,7 @@ HIDDEN = (
     "slowest_over",
 )  # in the file, not on the line
 ENDS = ("low", "high")  # the 95% interval of an accuracy
+ACCURACIES = {"loss": "acc", "constant": "constant_acc"}  # behind their losses
 
 
 class Log:
@@ -240,7 +242,7 @@ def format_line(
     for name, value in numbers.items():
         kind, _, term = name.rpartition("/")
         if (
-            (kind == "acc" and f"loss/{term}" in numbers)
+            any(kind == of and f"{loss}/{term}" in numbers for loss, of in ACCURACIES.items())
             or (name == "loss" and any(n.startswith("loss/") for n in numbers))
             or kind in ENDS
         ):
@@ -248,7 +250,7 @@ def format_line(
         if name == "slowest_rank":
             words.append(f"slowest rank {value} {record['slowest_over']:+.0%}")
             continue
-        accuracy = numbers.get(f"acc/{term}") if kind == "loss" else None
+        accuracy = numbers.get(f"{ACCURACIES[kind]}/{term}") if kind in ACCURACIES else None
         alone = sum(other.startswith(f"{kind}/") for other in numbers) < 2
         words.append(
             _word(name, value, alone=alone)

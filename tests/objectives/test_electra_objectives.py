@@ -94,6 +94,8 @@ def test_electra_is_the_sum_over_positions(all_tokens: bool, fixed: list[int]) -
         mix.counts(batch)["rtd"],
     )
     assert out.logs["recall/rtd"][1].item() == 4
+    asked = [label for label in out.answers["rtd"].tolist() if label != IGNORE]
+    assert (sum(asked), len(asked)) == (replaced, mix.counts(batch)["rtd"])
 
 
 def test_samples_stand_where_they_were_asked_and_nowhere_else(fixed: list[int]) -> None:

@@ -72,6 +72,7 @@ def full() -> Facts:
         asks_row=True,
         reads_text=True,
         heads_learn=False,
+        generator_terms=frozenset({"a"}),
         helpers=((object(), some),),  # type: ignore[arg-type]
         asked_at={"a": frozenset({"x"})},
         measures=some,

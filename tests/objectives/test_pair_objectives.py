@@ -93,6 +93,7 @@ def test_the_loss_is_the_sum_over_anchors(
     assert objective.counts(given) == {name: 4}
     correct, count = out.logs[f"acc/{name}"]
     assert (int(correct), count) == (right, 4)
+    assert Mix({name: Entry(objective)})(model, given).answers[name] is given.labels["pair"]
     out.terms[name].total.backward()
     read = model.backbone.states.grad.abs().sum(-1) > 0
     assert {tuple(place) for place in read.nonzero().tolist()} == set(ANCHORS)

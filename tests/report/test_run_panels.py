@@ -191,6 +191,28 @@ def test_a_pretraining_begins_with_its_loss_beside_what_counting_reaches(run: Pa
     assert "plmctl finetune 'checkpoint=" in text
 
 
+def test_the_headline_of_electra_is_the_models_and_has_no_perplexity_of_yes_and_no(
+    tmp_path: Path,
+) -> None:
+    electra = {"_target_": "plmctl.objectives.electra.Electra"}
+    config = {**fabricated.CONFIG, "objective": {"electra": electra}}
+    run = fabricated.run(tmp_path / "run", config=config)
+    ends = {"loss/mlm": 6.0, "perplexity/mlm": 403.4, "unigram/mlm": 6.2, "loss/rtd": 0.407}
+    ends |= {"constant/rtd": 0.4171, "acc/rtd": 0.853, "constant_acc/rtd": 0.853}
+    file = run / "metrics.jsonl"
+    file.write_text(json.dumps({"step": 1, **{f"valid/{n}": x for n, x in ends.items()}}) + "\n")
+    _, text = draw_results(run)
+    own, other = text.index("loss/rtd 0.4070 nats; better than one"), text.index("loss/mlm (of the")
+    assert own < other
+    assert "one constant answer (0.4171): hardly anything is learned yet." in text
+    assert "(of the generator) 6.0000 nats, perplexity 403.40; better than freq" in text
+    with file.open("a") as more:
+        more.write(json.dumps({"step": 2, **{f"valid/{n}": x for n, x in ends.items()}}) + "\n")
+    drawn = [b for b in curves.panel(find_subject([run])) if isinstance(b, Chart)]
+    floors = ["one constant answer (rtd)" in block.svg for block in drawn]
+    assert dict(zip([block.name for block in drawn], floors, strict=True))["acc"]
+
+
 def test_several_runs_begin_with_the_best_one(tmp_path: Path) -> None:
     levels = {"a": 3.0, "b": 1.0, "c": 2.0}
     folders = [fabricated.run(tmp_path / name, level=levels[name]) for name in levels]

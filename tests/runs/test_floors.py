@@ -135,6 +135,32 @@ def test_the_end_says_whether_a_run_knows_contexts() -> None:
     assert Floors(["mlm"], {}).conclude(3000) == []  # nothing was held out
 
 
+def test_the_end_names_the_model_whose_loss_it_is_and_how_near_it_is() -> None:
+    floors = Floors(["mlm"], {}, generated={"mlm"})
+    floors.remark(Progress(tokens=9), scores(6.97))
+    (line,) = floors.conclude(3000)
+    assert "(6.970, they have 7.000, within 0.05): its generator knows" in line
+
+
+def test_a_constant_answer_is_named_and_left() -> None:
+    """ELECTRA that calls every token original: 85% are, at 0.417 nats."""
+    floors = Floors(["mlm"], {})
+    constant = {"constant/rtd": 0.4171, "constant_acc/rtd": 0.853, "wiki/constant/rtd": 0.4}
+    flat = {"loss/rtd": 0.407, "acc/rtd": 0.853, **constant}
+    assert floors.remark(Progress(tokens=9), flat) == []
+    (line,) = floors.conclude(3000)
+    assert "rtd: this run has not left one constant answer (0.407 nats, 85.3% right" in line
+    assert "it has 0.417, 85.3%" in line
+    learned = {**flat, "loss/rtd": 0.38, "acc/rtd": 0.87}
+    (left,) = floors.remark(Progress(tokens=2_000_000), learned)
+    assert left.startswith("rtd: left one constant answer (0.380 nats, 87.0% right")
+    assert floors.remark(Progress(tokens=9), learned) == []
+    assert floors.conclude(3000) == []
+    few = Floors(["mlm"], {}, held_out=200)
+    few.remark(Progress(tokens=9), flat)
+    assert few.conclude(3000) == []
+
+
 @pytest.mark.parametrize("loss", [71302.0, 21.0, math.inf, math.nan])
 def test_a_run_that_exploded_is_an_error(loss: float) -> None:
     """An even guess among 3,000 tokens has 8.0 nats."""

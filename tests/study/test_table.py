@@ -213,13 +213,16 @@ def test_verdicts_among_pretrainings_at_the_frequencies_are_marked(
         ({"slow": 2.0, "fast": 1.7}, []),
         ({"slow": 2.2, "fast": 1.5}, []),
         ({}, []),
+        ({"slow": 2.1, "fast": 1.6, "kind": "constant"}, ["perplexity"]),  # hardly below
+        ({"slow": 2.1, "fast": 1.7, "kind": "constant"}, []),
         ({"slow": 1.0, "fast": 1.0, "tokens": 100}, []),  # too few tokens to compare losses
     ):
         leave(plan, here)
+        kind = unigram.get("kind", "unigram")
         for cell in plan.cells:
             log = here / str(cell.pretrain) / "run" / "metrics.jsonl"
             if cell.arm in unigram:
-                row = {"step": 11, "valid/unigram/mlm": unigram[cell.arm]}
+                row = {"step": 11, f"valid/{kind}/mlm": unigram[cell.arm]}
                 log.write_text(log.read_text() + json.dumps(row) + "\n")
             if tokens := unigram.get("tokens"):
                 held = {"documents": 1, "tokens": tokens}

@@ -226,6 +226,9 @@ def test_line_of_a_record():
         "valid/bits_per_byte/mlm": 2.3456,
     }
     assert format_line(valid) == "step 20  valid  mlm 4.600 (20.0%)  bits/byte 2.35"
+    few = {"step": 20, "valid/loss/rtd": 0.4, "valid/acc/rtd": 0.853}
+    few |= {"valid/constant/rtd": 0.417, "valid/constant_acc/rtd": 0.853}
+    assert format_line(few) == "step 20  valid  rtd 0.400 (85.3%)  one answer 0.417 (85.3%)"
     answers = {"step": 20, "valid/f1": 0.992, "valid/accuracy": 0.5}  # f1 from 0 to 100
     line = format_line(answers, is_percent={"f1"}.__contains__)
     assert line == "step 20  valid  f1 0.992%  accuracy 0.5"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from plmctl.analysis.likeness import find_role, list_unlike, name_role
-from plmctl.analysis.runs import Curve, Run, RunLog
+from plmctl.analysis.runs import Curve, Run, RunLog, average_curves
 from plmctl.report.charts import Band, draw_means
 from plmctl.report.page import Block, Chart, Folded, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
@@ -22,6 +22,8 @@ REPEATED = (
     " their mean, shaded from the lowest to the highest; in brackets how many."
 )
 ENDS = "The shade of an accuracy is its 95% interval."
+ONE_ANSWER = "one constant answer"
+CONSTANT = {"loss": "constant", "acc": "constant_acc", "score": ""}  # in the log, by kind of curve
 COUNTED = {"unigram": "frequencies of words", "bigram": "frequencies of pairs"}
 ALMOST = 0.002  # means over the same updates, by batches or by rows
 FEW = 4  # runs of which every term has a curve; of more, the whole loss
@@ -46,7 +48,7 @@ def panel(subject: Subject) -> list[Block]:
             if not any(len(curve) > 1 for same in drawn.values() for curve in same):
                 continue  # a point is no curve, and its value is in the tables
             marks = _of_target(_counted(runs), name, title) if kind == "loss" else {}
-            guides = _of_target(_reached(runs), name, title) if kind == "loss" else {}
+            guides = _of_target(_list_guides(runs, kind), name, title)
             known: dict[str, Any] = {"marks": marks, "guides": guides, "bands": ends}
             picture = draw_means(drawn, title=name, x="update", y=kind, **known)
             stem = kind if name == title else f"{kind}-{re.sub(r'[^A-Za-z0-9]+', '-', name)}"
@@ -147,27 +149,38 @@ def _counted(runs: Sequence[ReportedRun]) -> dict[str, float]:
 
 
 def find_floors(runs: Sequence[ReportedRun], target: str) -> dict[str, float]:
-    """The losses of models that only count, of one target."""
+    """The losses of models that only count, of one target, or of one constant answer."""
     end = f" ({target})"
-    return {n.removesuffix(end): loss for n, loss in _counted(runs).items() if n.endswith(end)}
+    found = {n.removesuffix(end): loss for n, loss in _counted(runs).items() if n.endswith(end)}
+    if curve := _list_guides(runs, "loss").get(f"{ONE_ANSWER}{end}"):
+        found[ONE_ANSWER] = curve[-1][1]
+    return found
 
 
 def _of_target(known: Mapping[str, T], name: str, title: str) -> dict[str, T]:
     """Those of the loss of a picture: another target has other losses."""
-    target = name.partition("loss/")[2].partition(" ")[0]
+    target = name.rpartition("/")[2].partition(" ")[0]
     own = (each for each in known if name == title or each.endswith(f"({target})"))
     return {each: known[each] for each in own}
 
 
-def _reached(runs: Sequence[ReportedRun]) -> dict[str, Curve]:
-    """The losses that other recipes had by then, where all runs have the same ones."""
-    curves: dict[str, set[Curve]] = {}
-    for log in (run.log for run in runs):
-        for metric, curve in log.series.items():
-            kind, _, target = metric.removeprefix("valid/").partition("/")
-            if kind == "reached":
-                curves.setdefault(f"reached elsewhere ({target})", set()).add(tuple(curve))
-    return {name: values.pop() for name, values in curves.items() if len(values) == 1}
+def _list_guides(runs: Sequence[ReportedRun], group: str) -> dict[str, Curve]:
+    """The losses that other recipes had by then, where all runs have the same ones; what one
+    constant answer has, the mean of all runs.
+    """
+    curves: dict[tuple[str, str], set[Curve]] = {}
+    for metric, curve in (pair for run in runs for pair in run.log.series.items()):
+        kind, _, target = metric.removeprefix("valid/").partition("/")
+        curves.setdefault((kind, target), set()).add(tuple(curve))
+    found: dict[str, Curve] = {}
+    for (kind, target), known in curves.items():
+        if kind == CONSTANT[group]:
+            found[f"{ONE_ANSWER} ({target})"] = average_curves(
+                [[(x, x, y) for x, y in curve] for curve in known]
+            )
+        elif kind == "reached" and group == "loss" and len(known) == 1:
+            found[f"reached elsewhere ({target})"] = known.pop()
+    return found
 
 
 def _curves(run: ReportedRun, group: str, *, few: bool) -> dict[str, Curve]:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plmctl.analysis.likeness import list_unlike, list_unlike_examples
+from plmctl.analysis.likeness import (
+    GENERATOR,
+    find_role,
+    list_unlike,
+    list_unlike_examples,
+    name_role,
+)
 from plmctl.analysis.runs import Curve
 from plmctl.core.errors import list_some
+from plmctl.core.exponential import exponentiate
 from plmctl.core.spelling import spell_line, spell_setting
 from plmctl.core.terminal import counted
-from plmctl.data.held_out import read_held_out
+from plmctl.data.held_out import KINDS_OF_FLOORS, is_near_floor, read_held_out
 from plmctl.report.charts import Level, draw_levels
 from plmctl.report.page import Block, Chart, Code, Paragraph
 from plmctl.report.panel import panel_of
@@ -45,6 +53,7 @@ FIRST = (
 )
 ON_ONE = "Score them on one file that no training has read, then compare:"
 ONE_EACH = "these are single runs, and other seeds may change their order."
+NEAR_FLOOR = ": hardly anything is learned yet"
 NO_INTERVAL = "{metric} {value} has no interval, since all draws of examples have this score."
 TASK = "task=<a task>"
 MANY = 12  # runs in a picture
@@ -129,20 +138,26 @@ def _rank_scores(runs: Sequence[ReportedRun]) -> list[_Ranking]:
 
 
 def _rank_losses(runs: Sequence[ReportedRun]) -> list[_Ranking]:
-    """Each validated loss of pretrained runs, and of models that only count."""
+    """Each validated loss of pretrained runs, and of models that only count; first those of the
+    models, then those of generators.
+    """
     trained = [run for run in runs if not run.task and run.log.series]
     names = dict.fromkeys(n for run in trained for n in run.log.series)
-    rankings = []
+    losses: dict[tuple[bool, str, str], list[ReportedRun]] = {}
     for metric in (name for name in names if name.startswith("valid/loss/")):
-        own = [run for run in trained if metric in run.log.series]
+        for run in (run for run in trained if metric in run.log.series):
+            generated = find_role(run.log.config, metric) == GENERATOR
+            title = name_role(run.log.config, metric, [])
+            losses.setdefault((generated, metric, title), []).append(run)
+    rankings = []
+    for (_, metric, title), own in sorted(losses.items(), key=lambda item: item[0][0]):
         levels = [Level(run.name, run.log.last(metric) or 0.0) for run in own]
         floors = find_floors(own, metric.removeprefix("valid/loss/"))
         levels += [Level(name, value, series=1) for name, value in floors.items()]
-        name = f"result-{metric.replace('/', '-')}"
+        name = f"result-{re.sub(r'[^A-Za-z0-9_]+', '-', title).strip('-')}"
         configs = {run.name: run.log.config for run in own}
         unlike = list_unlike(configs, {metric: configs})
-        ranking = _Ranking(name, metric, "nats", larger=False, levels=levels, unlike=unlike)
-        rankings.append(ranking)
+        rankings.append(_Ranking(name, title, "nats", larger=False, levels=levels, unlike=unlike))
     return rankings
 
 
@@ -199,15 +214,26 @@ def _order(runs: Sequence[ReportedRun], rankings: Sequence[_Ranking]) -> list[Bl
 
 
 def _describe_losses(run: ReportedRun, losses: Sequence[_Ranking]) -> Iterator[Block]:
-    """How good each loss is next to those of models that only count."""
+    """How good each loss is next to those of models that only count, with a perplexity where its
+    answers are tokens.
+    """
     for each in losses:
-        own = each.levels[0]
+        own, term = each.levels[0], each.title.removeprefix("valid/loss/").partition(" ")[0]
+        perplexity = run.log.last(f"valid/perplexity/{term}")
+        if perplexity is None and f"valid/unigram/{term}" in run.log.series:
+            perplexity = exponentiate(own.value)
         said = f"{run.name}: {each.title} {own.value:.4f} nats"
-        said += f", perplexity {math.exp(own.value):,.2f}" if own.value < 30 else ""
+        said += "" if perplexity is None else f", perplexity {perplexity:,.2f}"
         for floor in each.choose(1):
             how = "better" if own.value < floor.value else "no better"
             said += f"; {how} than {floor.name} ({floor.value:.4g})"
-        yield Paragraph(f"{said}.")
+        ends = {
+            f"{kind}/{term}": run.log.last(f"valid/{kind}/{term}")
+            for kind in ("nll", *KINDS_OF_FLOORS)
+        }
+        known = {name: value for name, value in ends.items() if value is not None}
+        hardly = is_near_floor({f"loss/{term}": own.value, **known}, term)
+        yield Paragraph(f"{said}{NEAR_FLOOR if hardly else ''}.")
 
 
 def _judge(run: ReportedRun) -> list[str]:
