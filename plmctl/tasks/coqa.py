@@ -23,20 +23,19 @@ from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.term_weights import read_weights
 from plmctl.tasks.layouts import encode, places
 from plmctl.tasks.layouts.encode import Row
-from plmctl.tasks.layouts.turns import TYPED, encode_turns, parse_turns
 from plmctl.tasks.readers.coqa import KINDS
 from plmctl.tasks.readers.squad import MISPLACED
 from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import coqa as coqa_score
 from plmctl.tasks.scores.labels import name_sets
-from plmctl.tasks.squad import ConversationSettings, Passage, Squad
+from plmctl.tasks.squad import Conversational, ConversationSettings, Passage
 
 NOWHERE = -1  # no token of the window says why
 Span = tuple[int, int]
 
 
 @part_of("task")
-class Coqa(Squad):
+class Coqa(Conversational):
     """Predicts a span of the story, or yes, no or unknown, whose logits are joined to those of the
     tokens (Ju et al., 2019, arXiv:1909.10772, Technical report on conversational question
     answering).
@@ -58,19 +57,16 @@ class Coqa(Squad):
         ),
     }
     facts = replace(
-        Squad.facts,
+        Conversational.facts,
         answer="",
         needs=frozenset({"text", "labels.span", "labels.kind", "labels.rationale"}),
         heads=frozenset({"span", "kind"}),
-        typed=TYPED,
     )
     percent = frozenset(coqa_score.MEASURES)
-    Settings = ConversationSettings
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         own = ConversationSettings(**settings)
-        self.history, self.max_history = own.history, own.max_history
         self.rationale = read_weights(own.weights, ["rationale"], default=0.0)["rationale"]
         more = {"rationale"} if self.rationale else set[str]()
         self.facts = replace(
@@ -81,15 +77,6 @@ class Coqa(Squad):
     @classmethod
     def list_metrics(cls, settings: Any) -> Sequence[str]:
         return list(coqa_score.MEASURES)
-
-    def parse(self, line: str, number: int) -> Example:
-        return parse_turns(line, number)
-
-    def ask(self, example: Example, tokenizer: Any) -> tuple[list[int], int]:
-        turns, most = self.history, self.max_history
-        before = encode_turns(example, tokenizer, turns=turns, most=most)
-        question, cut = super().ask(example, tokenizer)
-        return before + question, cut
 
     def find_answer(
         self, passage: Passage, example: Example

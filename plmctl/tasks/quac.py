@@ -22,10 +22,9 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks.answers.term_weights import read_weights
 from plmctl.tasks.layouts import encode
-from plmctl.tasks.layouts.turns import TYPED, encode_turns, parse_turns
-from plmctl.tasks.record import Arrays, Example, Examples, Predictions
+from plmctl.tasks.record import Arrays, Examples, Predictions
 from plmctl.tasks.scores import quac as quac_score
-from plmctl.tasks.squad import ConversationSettings, Squad
+from plmctl.tasks.squad import Conversational, ConversationSettings
 
 ACTS = {"yes_no": ("y", "n", "x"), "followup": ("y", "m", "n")}  # by the number of their logit
 TERMS = ("span", *ACTS)
@@ -34,7 +33,7 @@ PROBABILITIES = "act_probabilities"
 
 
 @part_of("task")
-class Quac(Squad):
+class Quac(Conversational):
     """Predicts the span that answers a question of a conversation, whether it says yes, no or
     neither, and whether to follow up (Choi et al., 2018, arXiv:1808.07036).
 
@@ -50,34 +49,22 @@ class Quac(Squad):
         "labels.followup": Field("[n]", "int", "follow up 0: yes, 1: maybe, 2: no"),
     }
     facts = replace(
-        Squad.facts,
+        Conversational.facts,
         answer="",
         needs=frozenset({"text", *(f"labels.{name}" for name in TERMS)}),
         heads=frozenset(TERMS),
-        typed=TYPED,
     )
     percent = frozenset(quac_score.NAMES)
-    Settings = ConversationSettings
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         own = ConversationSettings(**settings)
-        self.history, self.max_history = own.history, own.max_history
         self.weights = read_weights(own.weights, TERMS)
         self.submission = {"dev": "quac_dev.jsonl"}
 
     @classmethod
     def list_metrics(cls, settings: Any) -> Sequence[str]:
         return quac_score.NAMES
-
-    def parse(self, line: str, number: int) -> Example:
-        return parse_turns(line, number)
-
-    def ask(self, example: Example, tokenizer: Any) -> tuple[list[int], int]:
-        turns, most = self.history, self.max_history
-        before = encode_turns(example, tokenizer, turns=turns, most=most)
-        question, cut = super().ask(example, tokenizer)
-        return before + question, cut
 
     def encode(self, examples: Examples, tokenizer: Any) -> Rows:
         rows = super().encode(examples, tokenizer)

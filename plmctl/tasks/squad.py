@@ -25,6 +25,7 @@ from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.layouts.encode import Row
 from plmctl.tasks.layouts.places import SPAN
+from plmctl.tasks.layouts.turns import TYPED, encode_turns, parse_turns
 from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import squad as squad_score
 from plmctl.tasks.scores.metrics import check_metrics
@@ -76,21 +77,6 @@ class SquadSettings(TaskSettings):
     columns: Mapping[str, Any] | None = None  # type: ignore[assignment]  # its files have none
     overlap: squad_score.Overlap = "bag"
     submission: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConversationSettings(SquadSettings):
-    """Settings of conversational questions.
-
-    Args:
-        history: turns before a question that are read, the last ones.
-        max_history: tokens of these at most, the last ones.
-        weights: The weights of the losses.
-    """
-
-    history: Whole
-    max_history: Whole
-    weights: Mapping[str, float]
 
 
 @part_of("task")
@@ -350,6 +336,42 @@ class Squad(Task):
         return squad_score.score_v2(
             predictions, threshold=self.null_threshold, overlap=self.overlap
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationSettings(SquadSettings):
+    """Settings of conversational questions.
+
+    Args:
+        history: turns before a question that are read, the last ones.
+        max_history: tokens of these at most, the last ones.
+        weights: The weights of the losses.
+    """
+
+    history: Whole
+    max_history: Whole
+    weights: Mapping[str, float]
+
+
+class Conversational(Squad):
+    """`Squad` that also reads the turns before a question (layouts/turns.py)."""
+
+    facts = replace(Squad.facts, typed=TYPED)
+    Settings = ConversationSettings
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        own = ConversationSettings(**settings)
+        self.history, self.max_history = own.history, own.max_history
+
+    def parse(self, line: str, number: int) -> Example:
+        return parse_turns(line, number)
+
+    def ask(self, example: Example, tokenizer: Any) -> tuple[list[int], int]:
+        turns, most = self.history, self.max_history
+        before = encode_turns(example, tokenizer, turns=turns, most=most)
+        question, cut = super().ask(example, tokenizer)
+        return before + question, cut
 
 
 def doc_windows(length: int, room: int, stride: int) -> list[tuple[int, int]]:
