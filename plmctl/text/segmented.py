@@ -19,18 +19,18 @@ FILE = "segmenter.txt"  # in a tokenizer's folder: the name of the segmenter
 _STRETCH = re.compile(f"[{CJK}]+")
 
 
-class SegmentedBackend:
-    """A `Backend`: `inner` on a text with a space at each end of a Chinese word, so that no token
-    crosses one.
-
-    `name`: jieba. Offsets are those of the text itself; `decode` leaves out spaces between Chinese
-    characters.
+class SpacedBackend:
+    """The part of a `Backend` that reads a text by `inner`, with more spaces in it. Offsets are
+    those of the text itself.
     """
 
-    def __init__(self, inner: Rust, name: str) -> None:
-        self.inner, self.name, self._words = inner, name, find(name)
-        self.tokens, self.special = inner.tokens, inner.special
+    def __init__(self, inner: Rust) -> None:
+        self.inner, self.tokens, self.special = inner, inner.tokens, inner.special
         self.cut: Cut = cut_nowhere  # where a word ends depends on all that stands around it
+
+    def space(self, text: str) -> tuple[str, list[int]]:
+        """The text with its spaces, and the offset in `text` of each character and of the end."""
+        raise NotImplementedError(type(self).__name__)
 
     def reserve(self, tokens: Collection[str]) -> None:
         """Let none of these tokens stand for text either."""
@@ -39,16 +39,32 @@ class SegmentedBackend:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`."""
-        return self.inner.encode(space_words(text, self._words)[0])
+        return self.inner.encode(self.space(text)[0])
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
         """Ids, and for each the span of characters of `text` that it covers."""
-        changed, offsets = space_words(text, self._words)
+        changed, offsets = self.space(text)
         ids, spans = self.inner.encode_offsets(changed)
         return ids, [
             (offsets[start], offsets[end - 1] + 1) if end > start else (offsets[start],) * 2
             for start, end in spans
         ]
+
+
+class SegmentedBackend(SpacedBackend):
+    """A `Backend`: `inner` on a text with a space at each end of a Chinese word, so that no token
+    crosses one.
+
+    `name`: jieba. Offsets are those of the text itself; `decode` leaves out spaces between Chinese
+    characters.
+    """
+
+    def __init__(self, inner: Rust, name: str) -> None:
+        super().__init__(inner)
+        self.name, self._words = name, find(name)
+
+    def space(self, text: str) -> tuple[str, list[int]]:
+        return space_words(text, self._words)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, without spaces between Chinese characters."""

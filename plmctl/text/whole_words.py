@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,15 +12,16 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from plmctl.core.extras import require_library
-from plmctl.text.backend import Cut, Span, cut_nowhere
+from plmctl.text.backend import Span
 from plmctl.text.rust import Rust
+from plmctl.text.segmented import SpacedBackend
 
 NAME = "rjieba"  # in a tokenizer's folder, the name of its segmenter
 # by which transformers knows it
 CLASSES = ("RoFormerTokenizer", "RoFormerTokenizerFast")
 
 
-class WholeWordBackend:
+class WholeWordBackend(SpacedBackend):
     """A `Backend`: words by rjieba, without its hidden Markov model, and their pieces by WordPiece.
     A word outside of the vocabulary is split at white space and around Chinese characters first.
 
@@ -30,31 +31,12 @@ class WholeWordBackend:
 
     def __init__(self, inner: Rust) -> None:
         _find_words("")  # a missing library is reported now, not after an hour
-        self.inner, self.tokens, self.special = inner, inner.tokens, inner.special
+        super().__init__(inner)
         self._known = frozenset(inner.tokens)
         self._rules: Any = inner.tokenizer.normalizer
         self._apart = normalizers.BertNormalizer(
             clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
         )
-        self.cut: Cut = cut_nowhere  # where a word ends depends on all that stands around it
-
-    def reserve(self, tokens: Collection[str]) -> None:
-        """Let none of these tokens stand for text either."""
-        self.inner.reserve(tokens)
-        self.special = self.inner.special
-
-    def encode(self, text: str) -> list[int]:
-        """The ids of `text`."""
-        return self.inner.encode(self._space(text)[0])
-
-    def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
-        """Ids, and for each the span of characters of `text` that it covers."""
-        changed, offsets = self._space(text)
-        ids, spans = self.inner.encode_offsets(changed)
-        return ids, [
-            (offsets[start], offsets[end - 1] + 1) if end > start else (offsets[start],) * 2
-            for start, end in spans
-        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, as `inner` joins it."""
@@ -68,7 +50,7 @@ class WholeWordBackend:
         """The files of `inner` and the name of the segmenter."""
         return {**self.inner.files(), "segmenter.txt": NAME.encode()}
 
-    def _space(self, text: str) -> tuple[str, list[int]]:
+    def space(self, text: str) -> tuple[str, list[int]]:
         """The words with spaces between them, and for each character its offset in `text`; of a
         space that of the word before it.
         """
