@@ -21,61 +21,8 @@ CHUNK = 1 << 25
 PerPosition = Callable[[Logits, Logits, Tensor], Tensor]  # (student, teacher, positions [p]) -> [p]
 
 
-@part_of("signals")
-class SoftTargets(Signal):
-    """`tau^2 sum_c - p_T(c) log p_S(c)`, p = softmax(z / tau); the mean over positions.
-
-    tau^2 keeps the gradient, which goes as 1 / tau^2, at the size of that of the labels.
-    `form="kl"` subtracts the teacher's entropy: another number, the same gradient, and 0 where both
-    agree. (Hinton et al., 2015, arXiv:1503.02531, sec. 2 and 2.1.)
-    """
-
-    record = frozenset({LOGITS})
-    of_choices = True
-
-    def __init__(
-        self, *, weight: float, temperature: float, form: Literal["ce", "kl"] = "kl"
-    ) -> None:
-        super().__init__(weight=weight)
-        if not temperature > 0:
-            raise ConfigError("temperature", temperature, "more than 0")
-        self.temperature, self.form = temperature, form
-
-    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
-        return dict(positions)
-
-    def terms(self, logits: Collection[str]) -> Collection[str]:
-        return logits
-
-    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
-        return Output(
-            {
-                name: Term(total, self.weight)
-                for name, total in sum_over_positions(student, teacher, self.distance).items()
-            }
-        )
-
-    def distance(self, student: Logits, teacher: Logits, positions: Tensor) -> Tensor:
-        """[p] the loss at each position: `- sum_c p_c log q_c = logsumexp(z / tau) - sum_c p_c z_c
-        / tau`.
-        """
-        z, tau = student.gather(positions), self.temperature
-        p = teacher.probabilities(positions, tau)
-        # bf16 rounds 5 by 0.01, and models differ by less
-        with torch.autocast(z.device.type, enabled=False):
-            agreed = torch.linalg.vecdot(p, z)
-        cross = (z / tau).logsumexp(-1) - agreed / tau
-        entropy = torch.special.entr(p).sum(-1) if self.form == "kl" else 0.0
-        return tau**2 * (cross - entropy)
-
-
-@part_of("signals")
-class LogitMSE(Signal):
-    """`mean_c (z_S(c) - z_T(c))^2`; the mean over positions. Padding does not count.
-
-    The limit of soft targets at a high temperature, if logits have a mean of zero (Hinton et al.,
-    2015, sec. 2.1; Ba and Caruana, 2014, arXiv:1312.6184, sec. 2).
-    """
+class LogitSignal(Signal):
+    """A distance of logits; the mean over positions."""
 
     record = frozenset({LOGITS})
 
@@ -95,6 +42,51 @@ class LogitMSE(Signal):
 
     def distance(self, student: Logits, teacher: Logits, positions: Tensor) -> Tensor:
         """[p] the loss at each position."""
+        raise NotImplementedError(type(self).__name__)
+
+
+@part_of("signals")
+class SoftTargets(LogitSignal):
+    """`tau^2 sum_c - p_T(c) log p_S(c)`, p = softmax(z / tau); the mean over positions.
+
+    tau^2 keeps the gradient, which goes as 1 / tau^2, at the size of that of the labels.
+    `form="kl"` subtracts the teacher's entropy: another number, the same gradient, and 0 where both
+    agree. (Hinton et al., 2015, arXiv:1503.02531, sec. 2 and 2.1.)
+    """
+
+    of_choices = True
+
+    def __init__(
+        self, *, weight: float, temperature: float, form: Literal["ce", "kl"] = "kl"
+    ) -> None:
+        super().__init__(weight=weight)
+        if not temperature > 0:
+            raise ConfigError("temperature", temperature, "more than 0")
+        self.temperature, self.form = temperature, form
+
+    def distance(self, student: Logits, teacher: Logits, positions: Tensor) -> Tensor:
+        """[p] the loss at each position: `- sum_c p_c log q_c = logsumexp(z / tau) - sum_c p_c z_c
+        / tau`.
+        """
+        z, tau = student.gather(positions), self.temperature
+        p = teacher.probabilities(positions, tau)
+        # bf16 rounds 5 by 0.01, and models differ by less
+        with torch.autocast(z.device.type, enabled=False):
+            agreed = torch.linalg.vecdot(p, z)
+        cross = (z / tau).logsumexp(-1) - agreed / tau
+        entropy = torch.special.entr(p).sum(-1) if self.form == "kl" else 0.0
+        return tau**2 * (cross - entropy)
+
+
+@part_of("signals")
+class LogitMSE(LogitSignal):
+    """`mean_c (z_S(c) - z_T(c))^2`; the mean over positions. Padding does not count.
+
+    The limit of soft targets at a high temperature, if logits have a mean of zero (Hinton et al.,
+    2015, sec. 2.1; Ba and Caruana, 2014, arXiv:1312.6184, sec. 2).
+    """
+
+    def distance(self, student: Logits, teacher: Logits, positions: Tensor) -> Tensor:
         z, t = student.gather(positions), teacher.gather(positions)
         real = t > torch.finfo(t.dtype).min / 2
         return (z - t).where(real, 0.0).square().sum(-1) / real.sum(-1).clamp(min=1)
