@@ -8,7 +8,7 @@ from typing import Any
 from plmctl.core.parts import part_of
 from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.record import Example, Predictions
-from plmctl.tasks.scores.metrics import entities
+from plmctl.tasks.scores.metrics import divide_counts, entities
 from plmctl.tasks.scores.tags import TagScores
 from plmctl.tasks.tagging import Tagging, choose
 
@@ -67,8 +67,5 @@ def score_terms(pairs: Iterable[tuple[Terms, Terms]]) -> dict[str, float]:
     sets = [({*map(tuple, gold)}, {*map(tuple, guess)}) for gold, guess in pairs]
     right = sum(len(gold & guess) for gold, guess in sets)
     present, guessed = (sum(len(pair[side]) for pair in sets) for side in (0, 1))
-    return {
-        "term_f1": 2 * right / (present + guessed) if present + guessed else 0.0,
-        "term_precision": right / guessed if guessed else 0.0,
-        "term_recall": right / present if present else 0.0,
-    }
+    precision, recall, f1 = divide_counts(right, guessed, present)
+    return {"term_f1": f1, "term_precision": precision, "term_recall": recall}

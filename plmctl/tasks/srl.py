@@ -16,7 +16,7 @@ from plmctl.tasks.layouts.sentence_rows import SentenceRows
 from plmctl.tasks.layouts.words import Pieces
 from plmctl.tasks.readers.srl import VERB
 from plmctl.tasks.record import Example, Examples, Predictions
-from plmctl.tasks.scores.metrics import entities
+from plmctl.tasks.scores.metrics import divide_counts, entities
 from plmctl.tasks.scores.tags import TagScores
 from plmctl.tasks.tagging import Tagging, choose
 
@@ -113,8 +113,5 @@ def score_arguments(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dic
     for gold, guess in pairs:
         own, found = join_parts(gold), join_parts(guess)
         right, present, guessed = right + len(own & found), present + len(own), guessed + len(found)
-    return {
-        "f1": 2 * right / (present + guessed) if present + guessed else 0.0,
-        "precision": right / guessed if guessed else 0.0,
-        "recall": right / present if present else 0.0,
-    }
+    precision, recall, f1 = divide_counts(right, guessed, present)
+    return {"f1": f1, "precision": precision, "recall": recall}

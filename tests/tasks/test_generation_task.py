@@ -85,17 +85,14 @@ def test_lengths_that_fit_the_places():
 
 
 def test_an_encoder_decoder_is_given_two_sequences(toy):
-    rows = sequences.lay_beside(
-        [[10, 11], [12] * 9], [[20], [21, 22]], toy.vocab, max_length=6, max_target=5
-    )
+    sources = sequences.wrap_sources([[10, 11], [12] * 9], toy.vocab, max_length=6)
+    rows = sequences.add_targets(sources, [[20], [21, 22]], toy.vocab, max_target=5)
     # [CLS] A [SEP], cut at its end
     assert rows.seqs["source"].ids.tolist() == [[2, 10, 11, 3, 0, 0], [2, 12, 12, 12, 12, 3]]
     assert rows.seqs["target"].ids.tolist() == [[2, 20, 3, 0], [2, 21, 22, 3]]
     assert rows.targets["seq2seq"].tolist() == [[2, 20, 3, IGNORE], [2, 21, 22, 3]]
     assert rows.values["cut"].tolist() == [0, 5]
-    assert set(sequences.lay_beside([[10]], None, toy.vocab, max_length=6, max_target=5).seqs) == {
-        "source"
-    }
+    assert set(sequences.add_targets(sources, None, toy.vocab, max_target=5).seqs) == {"source"}
 
 
 def test_a_decoder_is_asked_for_the_second_segment_alone(toy, gpt_toy):

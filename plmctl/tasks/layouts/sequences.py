@@ -18,25 +18,6 @@ Template = Sequence[str] | None  # roles around A, a text: [bos, A, eos]
 Cut = tuple[Seq, np.ndarray]  # rows, and how many tokens each has lost
 
 
-def lay_beside(
-    sources: Ids,
-    targets: Ids | None,
-    vocab: Vocab,
-    *,
-    max_length: int,
-    max_target: int,
-    templates: tuple[Template, Template] = (None, None),
-) -> Rows:
-    """`source` and `target`, each in its template (None: the tokenizer's for one segment);
-    targets.seq2seq holds all of the target.
-
-    Texts that are too long are cut at their end; special tokens stay. Without `targets` there is a
-    source alone.
-    """
-    left = wrap_sources(sources, vocab, max_length=max_length, template=templates[0])
-    return add_targets(left, targets, vocab, max_target=max_target, template=templates[1])
-
-
 def wrap_sources(sources: Ids, vocab: Vocab, *, max_length: int, template: Template = None) -> Cut:
     """Each source in its template."""
     return _wrap(sources, vocab, template, max_length, "task.max_length")
@@ -45,7 +26,12 @@ def wrap_sources(sources: Ids, vocab: Vocab, *, max_length: int, template: Templ
 def add_targets(
     source: Cut, targets: Ids | None, vocab: Vocab, *, max_target: int, template: Template = None
 ) -> Rows:
-    """The rows of `lay_beside` from their sources."""
+    """`source` and `target`, in its template (None: the tokenizer's for one segment);
+    targets.seq2seq holds all of the target.
+
+    Texts that are too long are cut at their end; special tokens stay. Without `targets` there is a
+    source alone.
+    """
     left, cut = source
     seqs, labels = {"source": left}, {}
     if targets is not None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from plmctl.tasks.phrase_tree import Branch, TaggedWord
+from plmctl.tasks.scores.metrics import divide_counts
 
 # words with these tags are taken out, and phrases with these labels are not counted
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
@@ -47,9 +48,6 @@ def score_trees(golds: Sequence[Branch], guesses: Sequence[Branch]) -> dict[str,
         both = (own & other).total()
         right, present, guessed = right + both, present + own.total(), guessed + other.total()
         exact += own == other
-    return {
-        "f1": 2 * right / (present + guessed) if present + guessed else 0.0,
-        "precision": right / guessed if guessed else 0.0,
-        "recall": right / present if present else 0.0,
-        "exact": exact / len(golds) if golds else 0.0,
-    }
+    precision, recall, f1 = divide_counts(right, guessed, present)
+    whole = exact / len(golds) if golds else 0.0
+    return {"f1": f1, "precision": precision, "recall": recall, "exact": whole}

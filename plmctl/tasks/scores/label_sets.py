@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from plmctl.core.parts import part_of
 from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores.base import Scores, score_slices
-from plmctl.tasks.scores.metrics import floor, is_larger_better, often
+from plmctl.tasks.scores.metrics import divide_counts, floor, is_larger_better, often
 from plmctl.tasks.scores.types import NAMES as TYPES
 from plmctl.tasks.scores.types import Types, find_threshold, score_types
 
@@ -40,10 +40,10 @@ def score_sets(
         Counter(name for pair in sets for name in pick(*pair))
         for pick in (set.intersection, lambda _, p: p, lambda g, _: g)
     )
-    by_label = [_parts(right[name], guessed[name], present[name]) for name in names]
-    by_example = [_parts(len(g & p), len(p), len(g)) for g, p in sets]
+    by_label = [divide_counts(right[name], guessed[name], present[name]) for name in names]
+    by_example = [divide_counts(len(g & p), len(p), len(g)) for g, p in sets]
     kinds = {
-        "micro": _parts(right.total(), guessed.total(), present.total()),
+        "micro": divide_counts(right.total(), guessed.total(), present.total()),
         "macro": _mean(by_label),
         "example": _mean(by_example),
     }
@@ -118,15 +118,6 @@ def _list_labels(predictions: Predictions) -> list[str]:
     """All labels of the gold sets and of the probabilities."""
     gold = {name for prediction in predictions for name in prediction["gold"]}
     return sorted(gold.union(*(prediction["probabilities"] for prediction in predictions)))
-
-
-def _parts(right: int, guessed: int, present: int) -> tuple[float, ...]:
-    """Precision, recall and F1."""
-    return (
-        right / guessed if guessed else 0.0,
-        right / present if present else 0.0,
-        2 * right / (guessed + present) if guessed + present else 0.0,
-    )
 
 
 def _mean(rows: Sequence[tuple[float, ...]]) -> tuple[float, ...]:

@@ -193,6 +193,15 @@ def _score_entities(gold: Sequence[set[Entity]], guess: Sequence[set[Entity]]) -
     }
 
 
+def divide_counts(right: int, guessed: int, present: int) -> tuple[float, float, float]:
+    """Precision, recall and F1 of counts; 0 where nothing is counted."""
+    return (
+        right / guessed if guessed else 0.0,
+        right / present if present else 0.0,
+        2 * right / (guessed + present) if guessed + present else 0.0,
+    )
+
+
 def by_name(positive: str | None) -> dict[str, Callable[[Labels, Labels], float]]:
     """The scores of label lists by the name that a task's YAML uses; `f1` only where a positive
     class is stated.

@@ -24,7 +24,7 @@ def score_micro(gold: Labels, guess: Labels, none: str | None) -> Score:
     (Zhang et al., 2017, the scorer of TACRED).
     """
     right = sum(g == p != none for g, p in zip(gold, guess, strict=True))
-    return _score(right, sum(p != none for p in guess), sum(g != none for g in gold))
+    return metrics.divide_counts(right, sum(p != none for p in guess), sum(g != none for g in gold))
 
 
 def score_macro(gold: Labels, guess: Labels, none: str | None) -> Score:
@@ -96,15 +96,11 @@ def _score_each(
     right: Counter[str], gold: Labels, guess: Labels, names: Sequence[str | None]
 ) -> list[Score]:
     present, guessed = Counter(gold), Counter(guess)
-    return [_score(right[name], guessed[name], present[name]) for name in names if name is not None]
-
-
-def _score(right: int, guessed: int, present: int) -> Score:
-    return (
-        right / guessed if guessed else 0.0,
-        right / present if present else 0.0,
-        2 * right / (guessed + present) if guessed + present else 0.0,
-    )
+    return [
+        metrics.divide_counts(right[name], guessed[name], present[name])
+        for name in names
+        if name is not None
+    ]
 
 
 def _average(scores: Sequence[Score]) -> Score:
