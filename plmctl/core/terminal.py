@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,7 @@ def _to_plural(noun: str) -> str:
     return noun + ("es" if noun.endswith("ias") else "s")
 
 
-def tell(text: object, *, file: TextIO | None = None, end: str = "\n") -> None:
+def tell(text: object, *, file: IO[str] | None = None, end: str = "\n") -> None:
     """Print a text, at once; by default to standard output."""
     print(visible(text), file=file, end=end, flush=True)
 
@@ -117,6 +117,27 @@ def gather(level: int) -> Iterator[list[str]]:
         yield lines
     finally:
         LOGGER.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def divert(log: IO[str]) -> Iterator[None]:
+    """Write results and lines into a file; standard error shows warnings and errors, too."""
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(record.getMessage(), file=log)
+
+    copy, shown = Lines(), {handler: handler.level for handler in LOGGER.handlers}
+    for handler, level in shown.items():
+        handler.setLevel(max(level, WARN))
+    LOGGER.addHandler(copy)
+    try:
+        with contextlib.redirect_stdout(log):
+            yield
+    finally:
+        LOGGER.removeHandler(copy)
+        for handler, level in shown.items():
+            handler.setLevel(level)
 
 
 def spell_level() -> list[str]:

@@ -29,7 +29,7 @@ from plmctl.config.recipes import option_name
 from plmctl.config.spec import OF_HYDRA, Provenance, key_of
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, list_some, raise_all
 from plmctl.core.spelling import quote_value, spell_line
-from plmctl.core.terminal import print_columns, remark, screen, tell
+from plmctl.core.terminal import DETAIL, divert, hears, print_columns, remark, screen, tell
 from plmctl.jobs.former_sweeper import refuse_former
 from plmctl.jobs.job import remark_next
 from plmctl.jobs.sweep_job import SweepJob, find_folder, read_last_metrics, score, write_end
@@ -38,7 +38,8 @@ from plmctl.report import sweep_tasks, sweeps
 from plmctl.report.checkpoint_scores import find_checkpoint_scores
 from plmctl.report.folds import conclude_folds
 from plmctl.report.page import Block, Paragraph, TableBlock
-from plmctl.storage.paths import SUBMITTED, fresh
+from plmctl.storage.gate import admit, open_file, own
+from plmctl.storage.paths import LOG, SUBMITTED, fresh
 
 SWEEP_DIR, MULTIRUN, CHECKPOINT = "hydra.sweep.dir", "multirun", "checkpoint"
 _NUMBER = re.compile(r"(\d+)")
@@ -142,12 +143,26 @@ def _run_here(jobs: Sequence[SweepJob]) -> int:
             state = "finished before: " if job.is_finished() else ""
             state = state or ("goes on: " if job.spec.provenance.resume else "")
             remark(f"job {job.number} of {len(jobs)}: {state}{job.label}")
-            outcome = job.do()
+            outcome = _do_aside(job)
             if outcome.stopped:
                 return outcome.code
+            if job.makes_runs and job.record:
+                log = job.folder / LOG
+                there = f"; log: {os.path.relpath(log)}" if log.is_file() else ""
+                remark(f"  {sweeps.describe_job(job.record)}{there}")
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _do_aside(job: SweepJob) -> Outcome:
+    """Do a job, whose log takes what it prints; a terminal shows warnings, --verbose everything."""
+    if job.is_finished() or not job.makes_runs or hears(DETAIL):
+        return job.do()
+    own(job.sweep)
+    admit(job.folder).mkdir(parents=True, exist_ok=True)
+    with open_file(job.folder / LOG, "a") as log, divert(log):
+        return job.do()
 
 
 def _launch(

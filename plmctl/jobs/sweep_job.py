@@ -100,7 +100,7 @@ class SweepJob:
         if self.done or not (self.makes_runs and self._has_begun()):
             return self.done
         last = self._last
-        same = (last.record or {}).get("overrides") == list(self.words)
+        same = self.record.get("overrides") == list(self.words)
         return last.event == "finished" and same
 
     def _has_begun(self) -> bool:
@@ -119,7 +119,7 @@ class SweepJob:
         search minimises.
         """
         if self.is_finished():
-            record = self._last.record or {}
+            record = self.record
             if (record.get("overrides"), record.get("job")) != (list(self.words), self.number):
                 self.write_end(Outcome(0), record["metrics"])
             return Outcome(0, result=score(record["metrics"], self._find_best()))
@@ -168,6 +168,11 @@ class SweepJob:
 
         name, larger = choose_metric(spec, build_task(spec))
         return f"valid/{name}", larger
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """How it has ended, as it is written down; empty before its end."""
+        return self._last.record or {}
 
     @property
     def _name(self) -> str:

@@ -27,10 +27,11 @@ from plmctl.core.unwritten import explain_own_code, explain_unwritten
 from plmctl.jobs.job import RUN
 from plmctl.storage.gate import admit, open_file, own
 from plmctl.storage.job_events import Event, JobEvents
+from plmctl.storage.paths import LOG
 from plmctl.storage.reading import parse_json
 from plmctl.training.stop import STOPPED
 
-RECORD, LOG, LOCK = "job.json", "log.txt", "lock"
+RECORD, LOCK = "job.json", "lock"
 
 # does what a record says, in the folder of its run; a whole number that it returns is its exit code
 Execute = Callable[[dict[str, Any], Path], Any]

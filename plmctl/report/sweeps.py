@@ -220,6 +220,14 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def describe_job(job: dict[str, Any]) -> str:
+    """`ok: valid/accuracy 0.91, valid/loss 0.24`, as its row of the table."""
+    head, (row,) = make_table([job])
+    _, _, status, *values = row
+    numbers = ", ".join(f"{name} {value}" for name, value in zip(head[3:], values, strict=True))
+    return f"{status}: {numbers}" if numbers else status
+
+
 def describe_plan(jobs: Sequence[dict[str, Any]]) -> list[str]:
     """The time, the work and the memory of all jobs that a dry run foresees, one after the other;
     nothing where no job was foreseen.

@@ -14,6 +14,7 @@ from plmctl.core.errors import ConfigError, DataError, PlmctlError, find_alike, 
 from plmctl.core.spelling import spell_setting
 
 SUBMITTED = "submitted"  # the folder of jobs of a cluster, and of their logs
+LOG = "log.txt"  # in the folder of a job: what it prints
 # endings of files; a folder may well be called v1.2
 ENDINGS = frozenset(
     (

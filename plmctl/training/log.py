@@ -132,11 +132,7 @@ class Log:
 
     def say(self, message: str, level: int = REMARK) -> None:
         """Show one line to the user."""
-        if self.quiet:
-            return
-        if self._display is not None and level == REMARK:
-            self._display.say(message)
-        else:
+        if not self.quiet:  # a bar shows what is written to standard error above itself
             remark(message, level)
 
     def sync(self) -> None:
@@ -207,10 +203,6 @@ class _Bar:
         self._progress.update(
             self._task, completed=share, description=visible(line).replace("  grad ", "\ngrad ", 1)
         )
-
-    def say(self, message: str) -> None:
-        """Print a line above the bar."""
-        self._progress.console.print(message)
 
     def stop(self) -> None:
         """Remove the bar."""

@@ -23,7 +23,7 @@ from plmctl.core.machine import describe_cpu
 from plmctl.core.terminal import remark
 from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit, open_file, own
-from plmctl.storage.paths import SUBMITTED
+from plmctl.storage.paths import LOG, SUBMITTED
 from plmctl.storage.reading import parse_json
 from plmctl.training import origins
 from plmctl.training.log import METRICS
@@ -95,7 +95,7 @@ def _holds_only_a_start(folder: Path) -> bool:
     """
     names, partial = [file.name for file in folder.iterdir()], tuple(f".{name}." for name in FILES)
     started = CONFIG in names and (folder / CONFIG).stat().st_size > 0
-    known = (*FILES, LOCK, SUBMITTED)
+    known = (*FILES, LOCK, LOG, SUBMITTED)
     return not started and all(name in known or name.startswith(partial) for name in names)
 
 

@@ -34,6 +34,7 @@ from plmctl.config.compose import compose
 from plmctl.config.composer import HydraComposer
 from plmctl.config.saved import write_spec
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
+from plmctl.core.terminal import WARN, remark, tell
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.report.sweeps import describe_end
 from plmctl.storage import paths
@@ -55,7 +56,7 @@ class Command:
         self.calls.append((cfg, flags or cfg.provenance))
         if cfg.get("run") and cfg.run.dir:
             Path(cfg.run.dir).mkdir(parents=True, exist_ok=True)
-            assert not any(Path(cfg.run.dir).iterdir())
+            assert {file.name for file in Path(cfg.run.dir).iterdir()} <= {"log.txt"}
             lines = [
                 {"step": 1, "loss": 9.0},
                 {"step": 2, "loss": cfg.optim.lr, "valid/loss": 2 * cfg.optim.lr},
@@ -427,9 +428,13 @@ def test_a_sweep_says_and_keeps_what_it_varied(plmctl: Invoke, command: Command)
     folder = Path("swept").resolve()
     assert done.stderr.splitlines() == [
         *(
-            f"job {2 * place + seed - 1} of 4: noise={noise} seed={seed}"
+            line
             for place, noise in enumerate(("[token_mask]", "[drop]"))
             for seed in (1, 2)
+            for line in (
+                f"job {2 * place + seed - 1} of 4: noise={noise} seed={seed}",
+                f"  ok: valid/loss 2; log: swept/noise={noise[1:-1]},seed={seed}/log.txt",
+            )
         ),
         "table: swept/sweep.md",
     ]
@@ -450,6 +455,32 @@ def test_a_sweep_says_and_keeps_what_it_varied(plmctl: Invoke, command: Command)
         for noise in ("[token_mask]", "[drop]")
         for seed in "12"
     ]
+
+
+def test_the_log_of_a_job_has_its_lines_and_a_terminal_its_warnings(
+    plmctl: Invoke, command: Command
+) -> None:
+    train = command.run
+
+    def run(spec: Any, *, flags: Any = None) -> Any:
+        remark("step 1")
+        remark("too hot", WARN)
+        tell("scores")
+        return train(spec, flags=flags)
+
+    command.run = run  # type: ignore[method-assign]
+    words = ("pretrain", "probe", "-m", "optim.lr=1,2", "hydra.sweep.dir=swept")
+    done = plmctl(*words)
+    assert done.stderr.splitlines()[:3] == [
+        *("job 0 of 2: optim.lr=1", "too hot"),
+        "  ok: valid/loss 2; log: swept/optim.lr=1/log.txt",
+    ]
+    assert "scores" not in done.stdout
+    log = Path("swept/optim.lr=1/log.txt").read_text(encoding="utf-8")
+    assert log == "step 1\ntoo hot\nscores\n"
+    shown = plmctl(*words[:-1], "hydra.sweep.dir=loud", "--verbose")
+    assert "step 1" in shown.stderr
+    assert "scores" in shown.stdout
 
 
 def test_a_dry_run_of_a_sweep_changes_no_numbers(plmctl: Invoke, command: Command) -> None:
