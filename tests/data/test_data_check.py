@@ -623,6 +623,14 @@ def test_a_rare_label_may_be_another_one() -> None:
     }
 
 
+def test_labels_without_a_score_are_named() -> None:
+    train, dev = examples(400, classes=4), examples(100, 1, classes=3)
+    report = labels.check("x", {"train": train, "dev": dev, "test": train[:1]})
+    found = of(report)["labels of train alone"]
+    assert (found.verdict, found.found) == ("look", "dev: 3; test: 1, 2, 3")
+    assert "labels of train alone" not in of(labels.check("x", {"train": train, "dev": train[:9]}))
+
+
 def test_many_labels_are_listed_as_far_as_a_line_goes() -> None:
     train = [replace(each, label=f"l{n:02}") for n, each in enumerate(examples(30))]
     found = of(labels.check("x", {"train": train}))

@@ -246,7 +246,21 @@ def _judge_classes(labels: Mapping[str, Counter[str]], *, one_each: bool) -> lis
             ),
             numbers=strange,
         ),
+        *_find_unscored(labels),
     ]
+
+
+def _find_unscored(labels: Mapping[str, Counter[str]]) -> list[Finding]:
+    """A finding on the labels of train without an example in another split, if there are any."""
+    lacking = {
+        name: sorted(labels["train"].keys() - counts.keys())
+        for name, counts in labels.items()
+        if counts
+    }
+    found = {name: names for name, names in lacking.items() if names}
+    said = "; ".join(f"{name}: {list_some(names, LABELS)}" for name, names in found.items())
+    advice = "No score there says anything of these: plmctl data clean divides with all labels."
+    return [Finding("labels of train alone", "look", said, advice, found)] if found else []
 
 
 def find_alike_labels(rare: Sequence[str], known: Iterable[str]) -> dict[str, list[str]]:
