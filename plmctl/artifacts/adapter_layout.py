@@ -16,12 +16,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from plmctl.artifacts.assemble import build_model
-from plmctl.artifacts.loading import Source
+from plmctl.artifacts.kept_decision import find_head
+from plmctl.artifacts.label_rows import arrange, count_rows, labels_of, with_order
+from plmctl.artifacts.loading import Source, find_base, open_source
 from plmctl.artifacts.peft.places import Place, find_changes, find_places
 from plmctl.artifacts.peft.products import LAYOUTS
+from plmctl.artifacts.peft.reading import LABELS
 from plmctl.artifacts.peft.vectors import ALONE, Learned, write_vectors
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.terminal import remark
 from plmctl.interop import hf
+from plmctl.interop.labels import SETTINGS
 from plmctl.models.base import Model
 from plmctl.nn.peft.base import Method
 from plmctl.nn.peft.ia3 import LearnedScales
@@ -64,6 +69,9 @@ def to_peft(source: Source, folder: Path) -> str:
         UsageError: The run has no method, several, or one that the library does not have; or the
             published model has no linear map of its own where something was learned.
     """
+    base = read_base(source.folder)
+    start = open_source(find_base(source.folder, base), plugins=source.plugins) if base else None
+    source = source if start is None else _follow_base(source, start)
     model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
     load_exactly(model, source.tensors, file=source.folder)
     if len(model.methods) != 1 or not isinstance(model.methods[0], KNOWN):
@@ -73,7 +81,6 @@ def to_peft(source: Source, folder: Path) -> str:
         fix = "--to hf, which folds it into the weights" if can_fold(model.methods) else ALONE
         raise UsageError(f"{what}\n  fix: {fix}")
     method: Any = model.methods[0]
-    base = read_base(source.folder)
     plain = {**source.config, "peft": None}
     own = set(method.trains(model.backbone))
     tensors = {
@@ -95,7 +102,7 @@ def to_peft(source: Source, folder: Path) -> str:
         learned = _write_changes(model, method, places)
     kind, found, settings = learned
     found |= {f"{PREFIX}.{name}": published.tensors[name].contiguous().clone() for name in heads}
-    saved = sorted({name.rpartition(".")[0] for name in heads})
+    saved = sorted({_find_module(name, heads, published.tensors) for name in heads})
     config = {
         "peft_type": kind,
         "task_type": task,
@@ -105,8 +112,47 @@ def to_peft(source: Source, folder: Path) -> str:
         **settings,
     }
     write_text(folder / "adapter_config.json", json.dumps(config, indent=2))
+    if start is not None and (labels := _find_labels(source, start, published.settings)):
+        write_text(folder / LABELS, json.dumps(labels, indent=2, ensure_ascii=False))
+        by_row = {int(row): name for row, name in labels["id2label"].items()}
+        remark(f"the base has other labels, {LABELS} has these: load it with id2label={by_row}")
     save_file(found, admit(folder / "adapter_model.safetensors"), {"format": "pt"})
     return f"{kind} for {published.architecture}"
+
+
+def _follow_base(source: Source, base: Source) -> Source:
+    """The source with rows of heads in the order of the base, whose `config.json` names them.
+
+    Heads with other labels than the base stay as they are.
+    """
+    known = labels_of(base.config, base.plugins)
+    for head, names in labels_of(source.config, source.plugins).items():
+        if names is not None:
+            source = with_order(source, head, arrange(names, known.get(head)))
+    return source
+
+
+def _find_labels(source: Source, base: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of labels in a published `config.json`; {} where those of the base say the
+    same.
+    """
+    head = find_head(source).removeprefix("heads.")
+    names, others = (labels_of(each.config, each.plugins).get(head) for each in (source, base))
+    rows, theirs = (count_rows(each.config, head) for each in (source, base))
+    same = [*(names or ())] == [*(others or ())] and rows == theirs
+    return {} if same else {key: settings[key] for key in SETTINGS if key in settings}
+
+
+def _find_module(name: str, heads: Sequence[str], tensors: Mapping[str, Tensor]) -> str:
+    """The largest module around a tensor of a head that has nothing else.
+
+    `peft` copies `classifier` in any case, and no part of a copied module.
+    """
+    others = [other for other in tensors if other not in heads]
+    ends = (end for end, letter in enumerate(name) if letter == ".")
+    whole = (name[:end] for end in ends)
+    alone = (m for m in whole if not any(other.startswith(f"{m}.") for other in others))
+    return next(alone, name.rpartition(".")[0])
 
 
 def _write_changes(

@@ -86,6 +86,15 @@ def _codes(names: Sequence[str] | Mapping[str, str]) -> list[str]:
     return list(names.values() if isinstance(names, Mapping) else names)
 
 
+def arrange(names: Sequence[str] | Mapping[str, str], known: Names) -> list[str]:
+    """The names in the order of the `known` ones, where both are the same labels; else as they
+    are.
+    """
+    order = None if known is None else find_order(known, names)
+    own = [*names]
+    return own if order is None else [own[order.index(n)] for n in range(len(order))]
+
+
 def follow_labels(
     source: Source, wanted: Mapping[str, Names], *, stated: bool, say: Callable[[str], None]
 ) -> Source:
@@ -161,9 +170,7 @@ def name_rows(
         raise ConfigError(SETTING, None, allowed, fix=fix)
     if asked is None:
         return _with_codes(own or [], codes, known), ""
-    order = None if own is None else find_order(own, asked)
-    if order is not None:  # the same ones: each is where it was
-        asked = [asked[order.index(place)] for place in range(len(order))]
+    asked = arrange(asked, own)  # the same ones: each is where it was
     size = len(own) if own is not None else rows
     if size is not None and len(asked) != size:
         what = f": {_list(own)}" if own else ""

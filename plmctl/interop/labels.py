@@ -17,6 +17,7 @@ from plmctl.tasks.readers.label_codes import names_of
 PROBLEMS = {"class": "single_label_classification", "score": "regression", "tag": None}
 SEVERAL = "types"  # the head whose labels are decided each by itself; published, one of classes
 ANY_NUMBER = "multi_label_classification"
+SETTINGS = ("id2label", "label2id", "problem_type")  # settings that `spell` states
 
 
 def count(head: str, tensors: Weights) -> int:

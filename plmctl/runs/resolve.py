@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from plmctl.artifacts.label_rows import arrange, labels_of
+from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.model_facts import reading
+from plmctl.config.asked import is_asked
 from plmctl.config.model_settings import model_settings
 from plmctl.config.plugins import confirm
 from plmctl.config.run_name import runs_of
@@ -38,6 +41,7 @@ from plmctl.runs.task_fit import fit_language_heads
 from plmctl.runs.teachers import with_tokenizer
 from plmctl.storage.paths import fresh, refuse_file_name
 from plmctl.tasks.capabilities import find_lesson
+from plmctl.tasks.readers.label_text import SETTING
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
@@ -92,6 +96,7 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
         spec = fit_language_heads(spec, task)
         spec, task = shorten_rows(spec, task)
         check_splits(spec, task)
+        _keep_rows(spec, task)
         check_texts(spec)
         spec = with_side_tasks(spec, task)
         if not find_lesson(task):
@@ -124,6 +129,21 @@ def outline_later(
         task = tasks[key]
         spec = with_side_tasks(fit_language_heads(spec, task), task)
         return spec, task, check_finetuning(spec, task)
+
+
+def _keep_rows(spec: Finetune, task: Task) -> None:
+    """Keep the numbers that labels have in the checkpoint, where the data have the same labels.
+
+    Labels that the user states keep the order of the user.
+    """
+    codes = {name: code for code, name in task.label_codes.items()}
+    stated = is_asked(spec.provenance, SETTING) if codes else task.states_labels
+    names = None if stated else codes or task.label_names
+    if names and spec.checkpoint and not spec.checkpoint_into:
+        source = open_source(spec.checkpoint, plugins=spec.plugins)
+        known = labels_of(source.config, source.plugins)
+        task.label_names = arrange(names, known.get(task.facts.head))
+        task.label_codes = {codes[name]: name for name in task.label_names if codes}
 
 
 def decide_place(spec: Training) -> Training:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,14 @@ from plmctl.nn.peft.prompt import PromptTuning
 from plmctl.nn.peft.vera import SharedRandom
 from plmctl.nn.restrained import find_restrained
 from plmctl.storage.settings_file import to_yaml
-from plmctl.training.checkpoint import Snapshot, load_tensors, tensors_of, write
+from plmctl.training.checkpoint import (
+    Base,
+    Snapshot,
+    fingerprint_tensors,
+    load_tensors,
+    tensors_of,
+    write,
+)
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.progress import Progress
 from tests.interop.publishing import publish
@@ -364,6 +372,44 @@ def test_a_run_is_loaded_by_peft_with_the_same_logits(name: str, tmp_path: Path)
     found = model.heads["class"](model.heads["pooler"](states[:, 0]))
     wanted = theirs(ids, attention_mask=mask.long()).logits
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("names", [["a", "b"], ["c", "d"]])
+def test_an_adapter_has_the_labels_of_its_run(names: list[str], tmp_path: Path) -> None:
+    """With the base's `config.json`, where both have the same labels; else with labels.json."""
+    import transformers
+
+    from plmctl.artifacts.convert import convert
+
+    stated = {"id2label": {0: "b", 1: "a"}, "label2id": {"b": 0, "a": 1}}
+    _, folder = publish(tmp_path / "base", "RobertaForSequenceClassification", **stated)
+    loaded = plmctl.load(folder)
+    config = {**loaded.config, "peft": {"lora": NODES["lora"]}, "labels": names}
+    model = build_model(config, vocab_size=loaded.source.vocab_size, seed=5).eval()
+    own = {n: t for n, t in loaded.source.tensors.items() if not n.startswith("heads.")}
+    load_tensors(model, own)
+    run, adapter = tmp_path / "run", tmp_path / "adapter"
+    run.mkdir()
+    (run / "config.yaml").write_text(to_yaml(config))
+    base = Base(path=str(folder), relative="", fingerprint=fingerprint_tensors({}), tensors=[])
+    (run / "base.json").write_text(json.dumps(base))
+    write(Snapshot(tensors_of(model), {}, {}, {}, {"progress": Progress().to_json()}), run)
+    convert(run, adapter, to="peft")
+    file = adapter / "labels.json"
+    more = json.loads(file.read_text()) if file.is_file() else stated
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    theirs = peft.PeftModel.from_pretrained(plain, adapter).eval()
+    ids, mask = inputs([9, 4])
+    given = batch(ids, mask)
+    again = plmctl.load(adapter)
+    found = model.heads["class"](model(given).last[:, 0])
+    read = again.model.heads["class"](again.model(given).last[:, 0])
+    wanted = theirs(ids, attention_mask=mask.long()).logits
+    order = [names.index(name) for name in more["id2label"].values()]
+    assert again.config["labels"] == list(more["id2label"].values())
+    assert sorted(order) == [0, 1]
+    torch.testing.assert_close(read, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[:, order], wanted, rtol=1e-5, atol=1e-5)
 
 
 VECTORS = {

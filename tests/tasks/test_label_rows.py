@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from plmctl.artifacts.label_rows import find_order, follow_labels, name_rows, with_order
+from plmctl.artifacts.label_rows import arrange, find_order, follow_labels, name_rows, with_order
 from plmctl.artifacts.loading import Source, load, load_source
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.biaffine import Biaffine
@@ -81,6 +81,13 @@ def test_labels_are_found_by_their_names() -> None:
     assert find_order(["a", "b", "c"], ["a", "b"]) is None
     assert find_order(None, ["1", "0"], rows=2) == [1, 0]  # LABEL_1, LABEL_0
     assert find_order(None, ["no", "yes"], rows=2) is None
+
+
+def test_names_in_the_order_of_known_ones() -> None:
+    assert arrange(["neg", "neu", "pos"], ["NEU", "POS", "NEG"]) == ["neu", "pos", "neg"]
+    assert arrange(["O", "B-LOC", "B-PER"], ["PER_B", "O", "LOC_B"]) == ["B-PER", "O", "B-LOC"]
+    assert arrange(["a", "b"], ["b", "c"]) == ["a", "b"]
+    assert arrange(["a", "b"], None) == ["a", "b"]
 
 
 def test_names_that_a_user_states() -> None:
@@ -214,16 +221,20 @@ def test_fine_tuning_begins_where_evaluation_is(
     plmctl("finetune", *words, *more, *STILL, f"run.dir={tmp_path / 'run'}")
     found = scores_of(tmp_path / "run")
     assert "nothing is new in the model" in caplog.text
-    assert "its rows are put in the order of the labels here" in caplog.text
+    turning = "its rows are put in the order of the labels here"
+    assert turning not in caplog.text
+    kept = load(tmp_path / "run").config["task"]["label_names"]
+    assert find_order(names, kept) == sorted(range(len(names)))
     assert found["accuracy"] == pytest.approx(wanted["accuracy"])
     assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-4)
     # again in another order, from the run itself
-    turned = "[positive,negative]" if not tags else "[I-PER,O,B-LOC,I-LOC,B-PER]"
+    turned = "[negative,positive]" if not tags else "[I-PER,O,B-LOC,I-LOC,B-PER]"
     words[-1] = f"checkpoint={tmp_path / 'run'}"
     plmctl(
         *("finetune", *words, *more, *STILL, f"run.dir={tmp_path / 'again'}"),
         f"task.label_names={turned}",
     )
+    assert turning in caplog.text
     assert scores_of(tmp_path / "again")["loss"] == pytest.approx(found["loss"], rel=1e-4)
     both = f"checkpoint=[{tmp_path / 'run'},{tmp_path / 'again'}]"
     shown = json.loads(

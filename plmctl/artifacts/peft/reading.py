@@ -26,6 +26,7 @@ from plmctl.storage.reading import read_json, read_tensors
 
 SETTINGS = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
+LABELS = "labels.json"  # ours: settings of labels, where config.json of the base has others
 PREFIX = "base_model.model."
 AGAIN = "download the adapter again"
 MERGE = "merge it with peft: model.merge_and_unload()"
@@ -138,11 +139,13 @@ def read(folder: Path) -> tuple[hf.Imported, Path]:
     }
     learned = {name: tensor for name, tensor in tensors.items() if _is_learned(name)}
     others = {name: tensor for name, tensor in tensors.items() if name not in learned}
-    imported = hf.read(base, over=others, end=CLASSES.get(settings.get("task_type") or "", ""))
+    labels: dict[str, Any] = read_json(own, fix=AGAIN) if (own := folder / LABELS).is_file() else {}
+    end = CLASSES.get(settings.get("task_type") or "", "")
+    imported = hf.read(base, over=others, end=end, stated=labels)
     adapter = PeftFolder(folder, whole, learned, base, imported)
-    name, node, own = READERS[kind](adapter)
+    name, node, added = READERS[kind](adapter)
     config = {**imported.config, "peft": {name: node}}
-    return replace(imported, config=config, tensors={**imported.tensors, **own}), base
+    return replace(imported, config=config, tensors={**imported.tensors, **added}), base
 
 
 def _is_learned(name: str) -> bool:
