@@ -207,6 +207,7 @@ class TrainedModel(Loaded):
                 how = {"precision": self.precision, "batch_size": spec.batch_size}
                 how |= {"runtime": open_runtime(spec.runtime, self.precision, spec.plugins, self)}
                 how |= {"new_texts": spec.input is not None, "calibrated": spec.calibrate}
+                how["abstain"] = spec.abstain
                 answered = answer_examples(self, task, name, examples, **how)
                 vars(self).pop("_decision", None)  # another may be fitted now
                 table = answered.tabulate(task, {}, seed=spec.seed)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from plmctl.artifacts.label_rows import facts_of
 from plmctl.artifacts.loading import Source
@@ -24,6 +24,7 @@ class _Kept(TypedDict):
     threshold: float | dict[str, float] | None
     label: str | None
     fitted: str
+    sure: NotRequired[float]
 
 
 def read_decision(folder: Path) -> LabelDecision | None:
@@ -44,7 +45,7 @@ def write_decision(decision: LabelDecision, folder: Path) -> None:
 
 def spell_decision(decision: LabelDecision | None) -> dict[str, Any]:
     """The part of it that goes to the `config.json` of an export."""
-    if decision is None or (decision.temperature == 1 and decision.threshold is None):
+    if decision is None or decision == LabelDecision(fitted=decision.fitted):
         return {}
     return {KEY: asdict(decision)}
 
@@ -83,11 +84,13 @@ def describe_export(whole: LabelDecision, left: LabelDecision) -> Iterator[str]:
     elif left.temperature != 1:
         temperature = f"the temperature {left.temperature:.4g}{fitted}"
         yield f"{temperature} is in config.json ({KEY}), and only plmctl divides logits by it"
+    where = f"is in config.json ({KEY}): plmctl uses it, and transformers does not"
+    if left.sure:
+        yield f"unsure below a probability of {left.sure:.4g}{fitted} {where}"
     if left.threshold is None:
         return
     if left.label:
         rule = f"{left.label} from a probability of {left.threshold:.4g} on"
     else:
-        rule = replace(left, temperature=1.0, fitted="").describe()
-    where = f"is in config.json ({KEY}): plmctl uses it, and transformers does not"
+        rule = replace(left, temperature=1.0, fitted="", sure=0.0).describe()
     yield f"{rule}{fitted} {where}"

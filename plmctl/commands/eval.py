@@ -20,7 +20,7 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.parts import declared
 from plmctl.core.spelling import spell_line, spell_setting
 from plmctl.core.terminal import WARN, remark, tell
-from plmctl.core.values import Batch
+from plmctl.core.values import Batch, Share
 
 if TYPE_CHECKING:
     from plmctl.artifacts.loading import Loaded
@@ -72,6 +72,9 @@ class Evaluate(TaskUser, Command):
     # used from then on; threshold: the best by the first metric, for two labels or any number each;
     # thresholds: one for each of any number, the best by its own F1
     calibrate: tuple[Literal["temperature", "threshold", "thresholds"], ...] = ()
+    # wished accuracy of the answers: the least probability of an answer is fitted to the labels of
+    # this split, and kept as these are; other rows are `unsure`; null: nothing is fitted
+    abstain: Share | None = None
     task: Any = None  # null: the one the checkpoint was fine-tuned on
     format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
     noise: Any = None
@@ -108,7 +111,7 @@ class Evaluate(TaskUser, Command):
         if self.provenance.dry_run:
             return self._as_predict().perform() if self.input is not None else self._foresee()
         asked = self.input is not None and several and not self.provenance.submission
-        if (asked or self.by is not None) and not (self.perturb or self.calibrate):
+        if (asked or self.by is not None) and not (self.perturb or self.fits):
             return self._predict()
         table = self._answer()
         if table is None:
@@ -151,6 +154,11 @@ class Evaluate(TaskUser, Command):
             found = rehearse(what, examples, answer)
         found.tabulate().show(as_json=self.provenance.json)
         return found.costs
+
+    @property
+    def fits(self) -> bool:
+        """Whether a decision is fitted, and kept in the checkpoint."""
+        return bool(self.calibrate) or self.abstain is not None
 
     def _predict(self) -> Result:
         """Label texts by several models, as an earlier version did here."""
@@ -273,7 +281,7 @@ class Evaluate(TaskUser, Command):
         if given.submission:
             submit_splits(output, loaded, task, **how)
             return None
-        if self.input is not None and not (self.perturb or self.calibrate):
+        if self.input is not None and not (self.perturb or self.fits):
             self._warn()
             settings = self._as_predict().labelling
             labeller = make_labeller(loaded, precision, settings, checkpoint)
@@ -318,6 +326,7 @@ class Evaluate(TaskUser, Command):
         if self.only:
             examples, whole = leave_trained(loaded.source.home, examples)
         about: Any = {"new_texts": self.input is not None, "calibrated": self.calibrate}
+        about["abstain"] = self.abstain
         answered = answer_examples(loaded, task, name, examples, whole=whole, **about, **how)
         shown_as = name_split(task, loaded, name) if self.input is None else name
         kept_as = shown_as if self.out is None else name
@@ -423,10 +432,11 @@ class Evaluate(TaskUser, Command):
         from plmctl.use.predict import ScoreTable, Told
 
         output = self._place_joined(checkpoints)
-        if self.calibrate:
+        if self.fits:
             allowed = "of one checkpoint, in which it is kept"
             fix = spell_setting("checkpoint", checkpoints[0])
-            raise ConfigError("calibrate", list(self.calibrate), allowed, fix=fix)
+            name = "calibrate" if self.calibrate else "abstain"
+            raise ConfigError(name, self[name], allowed, fix=fix)
         splits: dict[str, list[Example]] = {}
         homes: dict[Path, None] = {}
         members = list(self._ask(checkpoints, splits, homes))

@@ -14,9 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 from plmctl.serve.errors import Refusal
 from plmctl.serve.streams import Watch
 from plmctl.tasks import inference
+from plmctl.tasks.calibration import UNSURE
 
-# marks of a text: its end was cut, or the model knows few of its tokens
-TRUNCATED, UNKNOWN = MARKS = ("truncated", inference.UNKNOWN)
+# marks of a text: its end was cut, the model knows few of its tokens, or its label is unsure
+TRUNCATED, UNKNOWN, _ = MARKS = ("truncated", inference.UNKNOWN, UNSURE)
 STEP = 3  # powers of two between the sizes of requests: similar ones keep their order
 
 

@@ -20,6 +20,7 @@ Row = Mapping[str, Any]
 BINS = 15
 WARMEST = 20.0  # the hottest temperature tried; the coldest is 1 by it
 TRIED = 200  # thresholds, from equally many probabilities each
+UNSURE = "unsure"  # the entry of a prediction whose guess has too small a probability
 LEAST = 1e-12  # a probability below it is taken for it
 
 
@@ -35,13 +36,15 @@ class LabelDecision:
         threshold: the least probability of `label`, or of any number of labels one for all, or
             {label: its own}; None: as the task decides.
         label: The positive one of two labels; the threshold applies to its probability.
-        fitted: the split that both are from.
+        fitted: the split that they are from.
+        sure: The least probability of a guess; a less probable one is `UNSURE`.
     """
 
     temperature: float = 1.0
     threshold: Threshold | None = None
     label: str | None = None
     fitted: str = ""
+    sure: float = 0.0
 
     def describe(self) -> str:
         """`temperature 1.31, threshold 0.27 of yes, fitted on dev`."""
@@ -53,6 +56,8 @@ class LabelDecision:
         elif self.threshold is not None:
             of = f" of {self.label}" if self.label else ""
             parts.append(f"threshold {self.threshold:.4g}{of}")
+        if self.sure:
+            parts.append(f"unsure below {self.sure:.4g}")
         if not self.fitted:
             return ", ".join(parts)
         return ", ".join([*(parts or [INSIDE]), f"fitted on {self.fitted}"])
@@ -128,7 +133,7 @@ def measure_calibration(rows: Sequence[Row], bins: int = BINS) -> tuple[float, l
     Args:
         rows: {"gold", "guess", "probabilities"}, one guess each.
     """
-    sure = np.array([float(row["probabilities"][row["guess"]]) for row in rows])
+    sure = np.array([_find_sure(row) for row in rows])
     right = np.array([str(row["gold"]) == str(row["guess"]) for row in rows])
     place = np.clip(np.ceil(sure * bins).astype(int) - 1, 0, bins - 1)
     found = [
@@ -144,6 +149,53 @@ def measure_loss(rows: Sequence[Row]) -> float:
     """The mean of `-ln p(label)`, of several labels each summed over them."""
     sides = ((np.log(_soften(_logits(row), 1.0)), _find_gold(row)) for row in rows)
     return -math.fsum(float(side[gold].sum()) for side, gold in sides) / len(rows)
+
+
+def fit_sure(rows: Sequence[Row], accuracy: float) -> float:
+    """The least threshold at which the answered rows have this accuracy, so that most rows are
+    answered (El-Yaniv and Wiener, 2010, "On the Foundations of Noise-free Selective
+    Classification"): `min {t : sum_i [p_i >= t] right_i >= accuracy sum_i [p_i >= t]}`.
+
+    Args:
+        rows: {"gold", "guess", "probabilities"}, one guess each.
+        accuracy: The wished share.
+
+    Raises:
+        UsageError: No threshold reaches it, or the rows have no such guesses.
+    """
+    if not has_labels(rows[0]) or any(row["gold"] is None for row in rows):
+        raise UsageError(
+            "abstain: it needs labelled texts, one guess each, and its probability"
+            "\n  fix: leave abstain out"
+        )
+    sure = np.array([_find_sure(row) for row in rows])
+    right = np.array([str(row["gold"]) == str(row["guess"]) for row in rows])
+    order = np.argsort(-sure, kind="stable")
+    shares = np.cumsum(right[order]) / np.arange(1, len(rows) + 1)
+    last = np.append(sure[order][1:] != sure[order][:-1], True)  # the last of equal ones
+    reached = np.flatnonzero(last & (shares >= accuracy))
+    if not len(reached):
+        best = float(shares[last].max())
+        raise UsageError(
+            f"abstain={accuracy:g}: no threshold reaches this accuracy; the best has {best:.4f}"
+            f"\n  fix: abstain={math.floor(best * 100) / 100:g}"
+        )
+    return float(sure[order][reached[-1]])
+
+
+def describe_answered(rows: Sequence[Row]) -> str:
+    """How many rows are answered, and how well where they are labelled."""
+    own = [row for row in rows if not row.get(UNSURE)]
+    share = f"{len(own):,} of {len(rows):,} rows ({len(own) / len(rows):.1%})"
+    if not own or any(row["gold"] is None for row in own):
+        return share
+    right = sum(str(row["gold"]) == str(row["guess"]) for row in own)
+    return f"{share}, accuracy {right / len(own):.4f} of these; the others are {UNSURE}"
+
+
+def _find_sure(row: Row) -> float:
+    """The probability of the guess."""
+    return float(row["probabilities"][row["guess"]])
 
 
 def has_labels(row: Row) -> bool:
@@ -233,8 +285,14 @@ def _fit_one(task: Task, rows: Sequence[Row], temperature: float, split: str) ->
 def apply_decision(
     task: Task, rows: Sequence[Row], decision: LabelDecision
 ) -> list[dict[str, Any]]:
-    """The predictions with the probabilities of the temperature and the labels of the threshold."""
-    return [choose(task, _temper(row, decision.temperature), decision) for row in rows]
+    """The predictions with the probabilities of the temperature, the labels of the threshold, and
+    `UNSURE` for those of a smaller probability than wanted.
+    """
+    chosen = [choose(task, _temper(row, decision.temperature), decision) for row in rows]
+    return [
+        {**row, UNSURE: True} if has_labels(row) and _find_sure(row) < decision.sure else row
+        for row in chosen
+    ]
 
 
 def choose(task: Task, row: dict[str, Any], decision: LabelDecision) -> dict[str, Any]:

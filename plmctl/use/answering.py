@@ -15,6 +15,7 @@ from plmctl.artifacts.loading import Loaded
 from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
+from plmctl.tasks.calibration import UNSURE, describe_answered
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
@@ -77,6 +78,7 @@ def answer_examples(
     batch_size: int,
     new_texts: bool = False,
     calibrated: Sequence[str] = (),
+    abstain: float | None = None,
     whole: str = "",
     runtime: Runtime | None = None,
 ) -> AnsweredSplit:
@@ -91,6 +93,7 @@ def answer_examples(
         batch_size: The number of examples at the same time.
         new_texts: Whether they are texts of a file, which may have no labels.
         calibrated: Decisions to fit to these examples before: "temperature".
+        abstain: The accuracy for which the least probability of an answer is fitted, too.
         whole: A remark on files of which no part is held out.
         runtime: The library of the computation; None: PyTorch.
     """
@@ -100,8 +103,8 @@ def answer_examples(
     read.refuse_unknown(name)
     given: dict[str, Any] = {"precision": precision, "digits": precision.digits, "runtime": runtime}
     before, metrics = predict(loaded.model, task, split, batch_size=batch_size, **given)
-    if calibrated:
-        calibrate(loaded, task, name, before, calibrated)
+    if calibrated or abstain is not None:
+        calibrate(loaded, task, name, before, calibrated, abstain=abstain)
     predictions, decision = decide_again(loaded, task, before, precision.digits)
     if calibrated:
         warn_of_fit(before, predictions, task.metrics[0])
@@ -115,18 +118,34 @@ def answer_examples(
         **describe_read(read, task),
         "scored": Told(task.describe_scoring(examples)),
         "split": Told("" if new_texts else whole),
-        "decision": Told(decision),
-        "loss": Told("loss of the answers without the decision" if changed else ""),
+        **_describe_decision(decision, before, predictions, scored=changed),
     }
-    if changed or calibrated:
-        remarks["log loss"] = describe_loss(before, predictions)
-    if changed and (error := describe_calibration(before, predictions)):
-        remarks["calibration error"] = error
     scored = not new_texts or inference.is_answered(examples)
     said: dict[str, Any] = keep_said(remarks)
     said |= {"signatures": task.signatures} if task.signatures else {}
     named = inference.name_unread(predictions, split, loaded.tokenizer)
     return AnsweredSplit(name, examples, named, metrics if scored else {}, said)
+
+
+def _describe_decision(
+    decision: str, before: Predictions, after: Predictions, *, scored: bool
+) -> dict[str, Told]:
+    """What is decided, and what it changes, by topic.
+
+    Args:
+        decision: What is decided, in words.
+        before: The predictions without it.
+        after: The predictions with it.
+        scored: Whether they are labelled.
+    """
+    answered = describe_answered(after) if UNSURE in decision else ""
+    said = {"decision": Told(decision), "answered": Told(answered)}
+    if scored:
+        said["loss"] = Told("loss of the answers without the decision")
+        said["log loss"] = describe_loss(before, after)
+        if error := describe_calibration(before, after):
+            said["calibration error"] = error
+    return said
 
 
 def warn_of_known(home: Path, examples: Sequence[Example], *, single: bool) -> dict[str, Told]:

@@ -5,6 +5,7 @@ evaluations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from plmctl.tasks.calibration import (
     LabelDecision,
     apply_decision,
     fit_decision,
+    fit_sure,
     has_labels,
     measure_calibration,
     measure_loss,
@@ -29,14 +31,34 @@ FEW = 100  # examples, of which what is fitted to them says little
 
 
 def calibrate(
-    loaded: Loaded, task: Task, split: str, rows: Sequence[dict[str, Any]], fitted: Sequence[str]
+    loaded: Loaded,
+    task: Task,
+    split: str,
+    rows: Sequence[dict[str, Any]],
+    fitted: Sequence[str],
+    *,
+    abstain: float | None = None,
 ) -> None:
-    """Fit a temperature or thresholds to labelled predictions, and keep them in the checkpoint."""
+    """Fit a temperature or thresholds to labelled predictions, and keep them in the checkpoint.
+
+    Args:
+        loaded: The model.
+        task: Its task.
+        split: The name of the split.
+        rows: The predictions on it, without a decision.
+        fitted: The numbers to fit; none: the kept ones stay.
+        abstain: The wished accuracy of the rows that are answered; None: all are answered.
+    """
     if loaded.source.published:
         allowed = "a checkpoint of plmctl: a published folder is not written to"
         fix = spell_line("convert", loaded.source.folder, "--to", "plmctl", "--out", "converted")
-        raise ConfigError("calibrate", list(fitted), allowed, fix=fix)
-    decision = fit_decision(task, rows, fitted, split=split)
+        name, value = ("calibrate", list(fitted)) if fitted else ("abstain", abstain)
+        raise ConfigError(name, value, allowed, fix=fix)
+    kept = None if fitted else read_decision(loaded.source.folder)
+    decision = kept or fit_decision(task, rows, fitted, split=split)
+    if abstain is not None:
+        sure = fit_sure(apply_decision(task, rows, decision), abstain)
+        decision = replace(decision, sure=sure, fitted=split)
     write_decision(decision, loaded.source.folder)
 
 

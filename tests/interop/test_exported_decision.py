@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -133,7 +133,7 @@ def test_an_export_says_what_it_decides_by(
 ) -> None:
     kept = json.loads((exported / "config.json").read_text(encoding="utf-8"))["plmctl_decision"]
     threshold = kept_in(trained).threshold
-    assert kept == {"temperature": 1.0, "threshold": threshold, "label": "1", "fitted": "dev"}
+    assert kept == asdict(LabelDecision(1.0, threshold, "1", "dev"))
     lines = (
         "the temperature 2.5, fitted on dev, is in the weights",
         f"1 from a probability of {threshold:.4g} on, fitted on dev, is in config.json",

@@ -17,7 +17,9 @@ from plmctl.tasks.answers.label_sets import SetAnswer
 from plmctl.tasks.calibration import (
     LabelDecision,
     apply_decision,
+    describe_answered,
     fit_decision,
+    fit_sure,
     measure_calibration,
 )
 from plmctl.tasks.scores import metrics
@@ -184,3 +186,44 @@ def test_the_loss_of_several_labels_is_that_of_each() -> None:
         {"gold": ["a"], "guess": [], "probabilities": {"a": 0.4, "b": 0.1}}
     ]
     assert str(describe_loss(rows, rows)) == f"{-math.log(0.4) - math.log(0.9):.4f}"
+
+
+def test_the_least_sure_answer_keeps_most_rows_at_the_wished_accuracy() -> None:
+    """Risk and coverage by the definition: every threshold is tried."""
+    rng = np.random.default_rng(0)
+    sure = rng.integers(50, 100, 300) / 100  # with many equal ones
+    rows = [row("yes" if rng.random() < p else "no", p + 1e-9) for p in sure]
+    for wanted in (0.8, 0.9, 0.95):
+        found = fit_sure(rows, wanted)
+
+        def answered(t: float) -> list[bool]:
+            own = [each for each in rows if each["probabilities"][each["guess"]] >= t]
+            return [each["gold"] == each["guess"] for each in own]
+
+        tried = {each["probabilities"][each["guess"]] for each in rows}
+        good = [t for t in tried if sum(answered(t)) >= wanted * len(answered(t))]
+        assert found == min(good)
+        decided = apply_decision(task(), rows, LabelDecision(sure=found))
+        kept = [each for each in decided if not each.get("unsure")]
+        assert len(kept) == len(answered(found))
+        share, accuracy = len(kept) / 300, sum(answered(found)) / len(kept)
+        said = describe_answered(decided)
+        assert said.startswith(f"{len(kept)} of 300 rows ({share:.1%}), accuracy {accuracy:.4f} ")
+    wrong = [row("no", 0.9), row("yes", 0.8)]
+    with pytest.raises(UsageError, match=r"the best has 0.5000\n  fix: abstain=0.5"):
+        fit_sure(wrong, 0.9)
+    with pytest.raises(UsageError, match="one guess each"):
+        fit_sure([{"gold": ["a"], "guess": ["a"], "probabilities": {"a": 0.9}}], 0.9)
+
+
+def test_abstaining_keeps_the_temperature_that_was_fitted(tmp_path: Path) -> None:
+    rows = [row("yes", 0.9), row("no", 0.6), row("yes", 0.8), row("no", 0.2)]
+    where = SimpleNamespace(source=SimpleNamespace(published=False, folder=tmp_path))
+    calibrate(where, task(), "dev", rows, ["temperature"])  # type: ignore[arg-type]
+    before = decide_again(where, task(), rows)[0]  # type: ignore[arg-type]
+    calibrate(where, task(), "dev", rows, [], abstain=1.0)  # type: ignore[arg-type]
+    after, said = decide_again(where, task(), rows)  # type: ignore[arg-type]
+    assert [each["probabilities"] for each in after] == [each["probabilities"] for each in before]
+    assert [each.get("unsure", False) for each in after] == [False, True, False, False]
+    assert "unsure below" in said
+    assert "temperature" in said
