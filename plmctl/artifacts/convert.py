@@ -170,7 +170,8 @@ def to_hf(
         text = card(source.home, config, decided=decided)
         write_text(folder / "README.md", text)
     if vocab is not None:
-        length = config["position"].get("max_length") or 1 << 30
+        longest = config["position"].get("max_length"), task.get("max_length")
+        length = min((own for own in longest if own), default=1 << 30)
         # there, the tokenizer alone says what stands around a source
         template = (config.get("format") or {}).get("source_template")
         source.tokenizer.export_hf(

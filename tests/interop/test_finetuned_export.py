@@ -45,7 +45,9 @@ ROBERTA = [
     "model.classifier.dense=true",
 ]
 BART = ["tokenizer=byte_bpe", "tokenizer.vocab_size=270", "model=encoder_decoder"]
-TEXTS = ["a fine film", "dull", "it is a long and rather dull film", "fine, fine", "a film"]
+LONG = "a film is dull " * 40  # more tokens than task.max_length
+TEXTS = ["a fine film", "dull", "it is a long and rather dull film", "fine, fine", LONG]
+CUT = {"padding": True, "truncation": True, "return_tensors": "pt"}
 
 
 def run(verb, *words: str) -> int:
@@ -99,7 +101,7 @@ def test_predictions_agree_in_a_padded_batch(
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     second = [TEXTS[n % 4] for n in range(len(TEXTS))] if task == "pair_classification" else None
-    given = tokenizer(TEXTS, second, padding=True, return_tensors="pt")
+    given = tokenizer(TEXTS, second, **CUT)
     with torch.no_grad():
         logits = theirs.eval()(**given).logits
     if task == "regression":
@@ -143,7 +145,7 @@ def test_any_number_of_labels(tmp_path: Path) -> None:
         assert theirs.config.problem_type == "multi_label_classification"
         tokenizer = transformers.AutoTokenizer.from_pretrained(place)
         with torch.no_grad():
-            shares = theirs.eval()(**tokenizer(TEXTS, padding=True, return_tensors="pt"))
+            shares = theirs.eval()(**tokenizer(TEXTS, **CUT))
         for found, wanted in zip(saved, shares.logits.double().sigmoid().tolist(), strict=False):
             names = [theirs.config.id2label[place] for place in range(len(wanted))]
             assert found["probabilities"] == pytest.approx(
