@@ -109,6 +109,8 @@ def _explain(request: Request, errors: Sequence[Any]) -> str:
         kind = request.headers.get("content-type", "")
         header = "" if "json" in kind else ", with the header 'content-type: application/json'"
         return f"the body must be a JSON object{header}"
+    if first["type"] == "none_required":
+        return f"{where[0]}: this server has none; leave it out, or send null"
     if first["type"] == "extra_forbidden":
         return f"there is no field '{where[0]}' at {request.url.path}"
     inner = [part for part in where[1:] if part.isdigit()]  # others name types of pydantic

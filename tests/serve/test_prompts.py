@@ -197,6 +197,8 @@ def test_an_end_that_may_become_a_stop_waits() -> None:
         ({"prompt": " ", "stream": True}, 422, "an empty prompt"),
         ({"prompt": "a", "stream": True, "n": 2}, 400, "n=2: a stream has one text"),
         ({"prompt": "a", "best_of": 2}, 400, "there is no field 'best_of'"),
+        ({"prompt": "a", "logprobs": 0}, 400, "logprobs: this server has none; leave it out"),
+        ({"prompt": "a", "suffix": "b"}, 400, "suffix: this server has none; leave it out"),
         ({"prompt": "a", "n": 2, "temperature": 0}, 400, "n=2: with temperature 0"),
         ({"prompt": "a", "max_tokens": 10**6}, 400, "max_tokens=1000000, at most 512"),
         ({"prompt": "a", "stop": list("abcde")}, 400, "stop: 5 texts, at most 4"),
