@@ -130,10 +130,10 @@ def answer_examples(
 def _describe_decision(
     decision: str, before: Predictions, after: Predictions, *, scored: bool
 ) -> dict[str, Told]:
-    """What is decided, and what it changes, by topic.
+    """Remarks on the decision and on its effect, by topic.
 
     Args:
-        decision: What is decided, in words.
+        decision: The decision in words.
         before: The predictions without it.
         after: The predictions with it.
         scored: Whether they are labelled.
