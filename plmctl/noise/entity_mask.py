@@ -81,9 +81,6 @@ class MarkedSpans(Select):
             marks[expand_runs(spans[:, 0] * width + spans[:, 1], spans[:, 2])] = True
         return marks
 
-    def capacity(self, length: int) -> int:
-        return self.budget.capacity(length)
-
 
 @part_of("noise")
 class EntityMask(Masking):

@@ -54,9 +54,6 @@ class TokensByWeight(Select):
         row, column = np.divmod(slot[np.isfinite(wait.ravel()[slot])], width)
         return Spans(row, column, np.ones_like(row))
 
-    def capacity(self, length: int) -> int:
-        return self.budget.capacity(length)
-
 
 @part_of("noise")
 class FrequencyMask(Masking):

@@ -51,9 +51,6 @@ class RandomGroups(Select):
         walk.take(draws, walk.heads, *self.budget.of_documents(rows, draws, counted))
         return walk.spans()
 
-    def capacity(self, length: int) -> int:
-        return self.budget.capacity(length)
-
 
 class Lengths:
     """Numbers 1 .. N with given shares (normalised), from random bits."""

@@ -74,6 +74,7 @@ class Select:
     """
 
     reads: frozenset[str] = frozenset({"input"})
+    budget: NoiseBudget
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
         """The chosen tokens of `rows`."""
@@ -81,7 +82,7 @@ class Select:
 
     def capacity(self, length: int) -> int:
         """The largest number of tokens that it chooses from a row of `length`."""
-        raise NotImplementedError(type(self).__name__)
+        return self.budget.capacity(length)
 
 
 class Corrupt:

@@ -63,9 +63,6 @@ class FavouredWords(Select):
         walk.take(draws, others, first, budget - favoured + left)
         return walk.spans()
 
-    def capacity(self, length: int) -> int:
-        return self.budget.capacity(length)
-
 
 @part_of("noise")
 class SenseMask(Masking):

@@ -67,9 +67,6 @@ class RandomSpans(Select):
         chosen[self.sampler(rows, units, self.budget, self.lengths, draws)] = True
         return join_runs(rows, chosen)
 
-    def capacity(self, length: int) -> int:
-        return self.budget.capacity(length)
-
 
 def join_runs(rows: Rows, chosen: np.ndarray) -> Spans:
     """The runs of `chosen [n*T]` slots, each inside one row and document, in the order of the

@@ -36,9 +36,6 @@ class TargetTokens(Select):
         share = self.budget.of_documents(rows, draws, target & ~self.vocab.special.take(seq.ids))
         return take_first(Shuffled(rows, draws, exclude(~target)), *share)
 
-    def capacity(self, length: int) -> int:
-        return self.budget.capacity(length)
-
 
 @part_of("noise")
 class TargetMask(Masking):

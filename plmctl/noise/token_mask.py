@@ -60,9 +60,6 @@ class RandomTokens(Select):
         free = ~marked[chosen.row * width + chosen.start]
         return Spans(*(part[free] for part in chosen))
 
-    def capacity(self, length: int) -> int:
-        return self.budget.capacity(length)
-
 
 def take_first(order: Shuffled, first: np.ndarray, budget: np.ndarray) -> Spans:
     """The first `budget` tokens of each document in this order; fewer if fewer may be chosen."""

@@ -55,9 +55,6 @@ class WeightedTokens(Select):
         row, place = np.nonzero(np.arange(seq.ids.shape[1]) < self.count(rows)[:, None])
         return Spans(row, order[row, place], np.ones_like(row))
 
-    def capacity(self, length: int) -> int:
-        return self.budget.capacity(length)
-
 
 @part_of("objective")
 class AdaptiveMLM(Objective):
