@@ -96,13 +96,7 @@ class VectorRanking(RankingTask):
             [str(e.fields["query"]), *own.values()]
             for e, own in zip(examples, documents, strict=True)
         ]
-        rows = encode_apart(
-            texts,
-            tokenizer,
-            max_length=self.max_length,
-            pooling=self.pooling,
-            transform=self.transform,
-        )
+        rows = encode_apart(self, texts, tokenizer)
         kind = [
             number
             for e, own in zip(examples, documents, strict=True)

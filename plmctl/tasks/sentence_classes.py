@@ -59,13 +59,8 @@ class SentenceClasses(Classification):
         check_pooling(own.pooling, causal=own.causal)
 
     def encode(self, examples: Examples, tokenizer: Any) -> Rows:
-        rows = encode_apart(
-            [[str(e.fields["text"]), str(e.fields["text2"])] for e in examples],
-            tokenizer,
-            max_length=self.max_length,
-            pooling=self.pooling,
-            transform=self.transform,
-        )
+        texts = [[str(e.fields["text"]), str(e.fields["text2"])] for e in examples]
+        rows = encode_apart(self, texts, tokenizer)
         return need(self.answer).label(rows, examples, self.label_names)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:

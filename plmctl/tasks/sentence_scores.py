@@ -123,13 +123,8 @@ class SentenceScores(Task):
         return read_score(example.label, example.place)
 
     def encode(self, examples: Examples, tokenizer: Any) -> Rows:
-        rows = encode_apart(
-            [[str(e.fields["text"]), str(e.fields["text2"])] for e in examples],
-            tokenizer,
-            max_length=self.max_length,
-            pooling=self.pooling,
-            transform=self.transform,
-        )
+        texts = [[str(e.fields["text"]), str(e.fields["text2"])] for e in examples]
+        rows = encode_apart(self, texts, tokenizer)
         if any(example.label is None for example in examples):
             return rows
         scores = np.array([self._read(example) for example in examples], dtype=np.float32)

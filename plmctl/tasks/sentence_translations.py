@@ -113,13 +113,7 @@ class SentenceTranslations(Task):
                 fix = "task.columns.target=<its column>"
                 raise DataError("a sentence without translation", file=example.place, fix=fix)
         texts = [self.texts(example) for example in examples]
-        rows = encode_apart(
-            texts,
-            tokenizer,
-            max_length=self.max_length,
-            pooling=self.pooling,
-            transform=self.transform,
-        )
+        rows = encode_apart(self, texts, tokenizer)
         numbers: dict[str, int] = {}
         text = [numbers.setdefault(each, len(numbers)) for own in texts for each in own]
         rows = encode.add_values(rows, text=np.array(text))

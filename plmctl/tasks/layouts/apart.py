@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -32,23 +32,24 @@ def check_pooling(pooling: str, *, causal: bool, known: Sequence[str] = POOLINGS
         raise ConfigError("task.pooling", pooling, allowed, fix="task.pooling=last")
 
 
-def encode_apart(
-    texts: Sequence[Sequence[str]],
-    tokenizer: Any,
-    *,
-    max_length: int,
-    pooling: str,
-    transform: Transform,
-) -> Rows:
+class ApartTask(Protocol):
+    """A task whose texts are read apart."""
+
+    max_length: int
+    pooling: str
+    transform: Transform
+
+
+def encode_apart(task: ApartTask, texts: Sequence[Sequence[str]], tokenizer: Any) -> Rows:
     """A row for each text of each example; those of an example stay in one batch, and
     `values.place` numbers them.
     """
     rows = encode_texts(
         [Example("", {"text": text}) for own in texts for text in own],
         tokenizer,
-        max_length=max_length,
-        pooling=pooling,
-        transform=transform,
+        max_length=task.max_length,
+        pooling=task.pooling,
+        transform=task.transform,
         symmetric=False,
     )
     sizes = [len(own) for own in texts]
