@@ -32,22 +32,27 @@ def read(model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
     `hidden`: the output of the backbone if it is known already; without the layers that are read,
     the backbone reads the batch again.
     """
-    record = frozenset(list_records(model).values())
-    if hidden is None or not record <= hidden.recorded.keys():
-        hidden = model(batch, record=record) if record else model(batch)
-    states, real = hidden.recorded, batch.text.real
-    of = {name: states[own] for name, own in list_records(model).items()}
-    features = model.heads["features"](of["features"], real) if "features" in of else hidden.last
+    records = list_records(model)
+    if hidden is None or not hidden.recorded.keys() >= {*records.values()}:
+        hidden = model(batch, record=frozenset(records.values())) if records else model(batch)
+    states, real, features = hidden.recorded, batch.text.real, hidden.last
+    if "features" in records:
+        features = model.heads["features"](states[records["features"]], real)
     features = model.heads["encoder"](features, real) if "encoder" in model.heads else features
-    return model.heads["output"](features, of["output"], real) if "output" in of else features
+    if "output" not in records:
+        return features
+    return model.heads["output"](features, states[records["output"]], real)
 
 
 def list_records(model: Model) -> dict[str, str]:
     """The names of the recorded states by the entry before the heads; without any, heads read the
     last states.
     """
-    parts = {name: model.heads[name] for name in ("features", "output") if name in model.heads}
-    return {name: getattr(part, "record", "hidden") for name, part in parts.items()}
+    return {
+        name: getattr(model.heads[name], "record", "hidden")
+        for name in ("features", "output")
+        if name in model.heads
+    }
 
 
 class Layers(nn.Module):
