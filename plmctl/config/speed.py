@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plmctl.config.groups import Train
-from plmctl.training.device.peak import find_peak, usual_share
+from plmctl.training.device.peak import find_rate
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.threads import count_threads
 from plmctl.training.processes.world import device_of, environment
@@ -25,4 +25,4 @@ def estimate_rate(train: Train, cache_dir: str | None = None) -> float:
     precision = choose(train.precision, device)
     processes = max(train.processes, environment()[2])
     threads = count_threads(train.threads, processes)
-    return usual_share(device) * processes * find_peak(precision, threads, cache_dir)
+    return processes * find_rate(precision, threads=threads, cache_dir=cache_dir)

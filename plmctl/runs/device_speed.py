@@ -30,7 +30,7 @@ class Speed:
         """
         place = device_of(device)
         kind = choose(precision, place)
-        return cls(find_peak(kind), usual_share(place, width), find_own_share(place))
+        return cls(find_peak(kind), usual_share(kind, width), find_own_share(place))
 
     def describe(self) -> str:
         """`50% of this device's 4.20 GFLOP/s and 10 ms an update`."""

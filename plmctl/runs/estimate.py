@@ -16,6 +16,7 @@ from plmctl.artifacts.activations import count_activations
 from plmctl.artifacts.assemble import without_weights
 from plmctl.artifacts.cost import Cost, cost
 from plmctl.artifacts.exportable import explain_classless
+from plmctl.artifacts.loading import open_source
 from plmctl.artifacts.model_facts import pattern_of
 from plmctl.config.build import build
 from plmctl.config.groups import Train
@@ -49,14 +50,16 @@ from plmctl.runs.word_ratio import (
     describe_passes,
     find_word_ratio,
 )
-from plmctl.tasks import inference
+from plmctl.tasks import batches, inference
 from plmctl.tasks.task import Task
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.parallel import count_shares, count_teams
 from plmctl.training.processes.world import device_of, environment
 from plmctl.use.predict import ScoreTable
 
 FEWER = "the text yields no more"
+FEW = 1_000  # examples whose rows are made
 SEVERAL = 8  # processes that could divide the model of a run with one
 
 
@@ -97,8 +100,8 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> dict[str, float]:
     labels = {"labels": outputs} if (outputs := count_outputs(task)) else {}
     numbers = {"examples": examples, **labels, f"updates an epoch, at {bound}": updates}
     numbers |= {f"parameters of {name}": count(part) for name, part in parts.items()}
-    checks = _foresee_scoring(task, updates)
-    report = estimate_task(spec, outline, task, updates=updates, checks=checks)
+    checks, fill = _foresee_scoring(task, updates), _measure_fill(spec, task)
+    report = estimate_task(spec, outline, task, updates=updates, checks=checks, fill=fill)
     remarks = remark_on_model(
         model.backbone,
         pattern_of(model_settings(spec), spec.plugins),
@@ -154,6 +157,23 @@ def _foresee_scoring(task: Task, updates: int) -> Checks:
     """The validations of a fine-tuning, and its last scores of dev."""
     rows = sum(len(task.read(name)) for name in task.splits.devs)
     return Checks(rows, sum(task.lengths.sides), updates)
+
+
+def _measure_fill(spec: Finetune, task: Task) -> float:
+    """The share of their longest length that rows have with their padding, of a few examples; 1
+    where the tokenizer is not there yet, or the length is that of an update.
+    """
+    path = spec.tokenizer.get("path")
+    if spec.train.batch_tokens or task.requires.new_tokens or not (spec.checkpoint or path):
+        return 1.0
+    source = spec.checkpoint and open_source(spec.checkpoint, plugins=spec.plugins)
+    tokenizer = source.tokenizer if source else Tokenizer.load(path)
+    examples = inference.take_some(task.read("train"), FEW)
+    rows = inference.encode_piece(task, "train", examples, tokenizer).rows
+    length, size = batches.BatchUnits.of(rows).length, spec.train.batch_size
+    planned = batches.plan(length, batch_size=size, seed=spec.seed, epoch=0)
+    padded = sum(len(batch) * length[batch].max() for batch in planned)
+    return min(1.0, float(padded) / (len(length) * sum(task.lengths.sides)))
 
 
 def estimate(
@@ -222,15 +242,20 @@ def estimate_task(
     updates: int,
     traced: bool = True,
     checks: Checks | None = None,
+    fill: float = 1.0,
 ) -> dict[str, dict[str, Any]]:
     """The same of a fine-tuning of so many updates an epoch, whose rows are at most as long as
     the task allows.
+
+    Args:
+        fill: The share of that length which rows have with their padding, for the time.
     """
     tensors = real(outline.model, dict(outline.model.named_parameters())).values()
     trained = sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
     train, stage = _measure_task(spec, outline, task, updates, traced=traced)
     first = {"parameters that are trained": trained}
-    return _report(spec, outline, [stage], train, first=first, trained=trained, checks=checks)
+    how: Any = {"trained": trained, "checks": checks, "fill": fill}
+    return _report(spec, outline, [stage], train, first=first, **how)
 
 
 def count_work(spec: Finetune, task: Task, outline: Outline) -> tuple[float, int]:
@@ -320,6 +345,7 @@ def _report(
     trained: int | None = None,
     ratio: WordRatio | None = None,
     checks: Checks | None = None,
+    fill: float = 1.0,
 ) -> dict[str, dict[str, Any]]:
     """The numbers of a run.
 
@@ -329,6 +355,7 @@ def _report(
         trained: The number of weights that are trained; None: all.
         ratio: Tokens a word; None: no length in words.
         checks: The validations that the time counts; None: none.
+        fill: The share of their longest length which rows have.
     """
     precision = choose(train.precision, device_of(train.device))
     size = 4 if precision.name == "fp32" else 2
@@ -342,7 +369,7 @@ def _report(
     decided = {"precision": spec.train.precision, "run.dir": spec.run.dir}
     spent = spend(stages, train, ratio.tokens if ratio else 1.0)
     speed = Speed.find(train.device, train.precision, outline.model.backbone.width)
-    costs = _sum_up(train, spent, speed, checks or Checks())
+    costs = _sum_up(train, spent, speed, checks or Checks(), fill)
     how: Any = {"unknown": _explain_unknown(spec), "checks": checks or Checks()}
     if ratio:
         first = {**first, "words": f"{train.get('words'):,}, at {ratio.describe()}"}
@@ -392,7 +419,9 @@ def _explain_unknown(spec: Pretrain | Finetune) -> str:
     )
 
 
-def _sum_up(train: Train, spent: Spent, speed: Speed, checks: Checks) -> dict[str, float]:
+def _sum_up(
+    train: Train, spent: Spent, speed: Speed, checks: Checks, fill: float
+) -> dict[str, float]:
     """{seconds, flops: those of the whole run on a processor alone}, as far as they are known."""
     if train.minutes:
         return {"seconds": 60 * train.minutes}
@@ -403,8 +432,8 @@ def _sum_up(train: Train, spent: Spent, speed: Speed, checks: Checks) -> dict[st
     checked = checks.count(train, updates) * (checks.rows or 0) * checks.length / 3
     again = spent.recomputed_flops_per_token * spent.tokens
     work = spent.flops_per_token * (spent.tokens + checked) + again
-    seconds = speed.count_seconds(work, updates, train.processes)
-    return {"seconds": seconds, "flops": spent.flops_per_token * spent.tokens}
+    seconds = speed.count_seconds(fill * work, updates, train.processes)
+    return {"seconds": seconds, "flops": fill * spent.flops_per_token * spent.tokens}
 
 
 def _run(

@@ -29,7 +29,7 @@ from plmctl.runs.spacing import space_validations
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints
 from plmctl.training.device.compiling import compile_parts, find_whether, foresee_waste
-from plmctl.training.device.peak import find_peak, usual_share
+from plmctl.training.device.peak import find_peak, find_rate
 from plmctl.training.device.profiler import FOLDER, Profiler
 from plmctl.training.log import METRICS, cut_back
 from plmctl.training.milestones import Milestones
@@ -225,7 +225,7 @@ def _compile_where_it_pays(session: Session, trainer: Trainer, *, regularised: b
         rows=(_rows_of_process(session, trainer), _rows_of_pass(session, trainer)),
         length=max(sum(s.lengths) for s in trainer.stages) or model.backbone.max_length or ROW,
         processes=world.size,
-        rate=usual_share(world.device) * find_peak(session.precision),
+        rate=find_rate(session.precision, model.backbone.width),
     )
     if find_whether(mode, world.device, waste=waste, say=session.say):
         compile_parts([model, objective], world.device)

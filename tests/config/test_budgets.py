@@ -75,7 +75,7 @@ def set_rate(rate: float) -> None:
     """Keep the peak of which training reaches `rate`."""
     name = peak.name_machine(choose("auto", torch.device("cpu")))
     Path("cache").mkdir(exist_ok=True)
-    whole = peak.usual_share(torch.device("cpu")) * torch.get_num_threads()
+    whole = peak.usual_share(choose("auto", torch.device("cpu"))) * torch.get_num_threads()
     Path("cache", FILE).write_text(json.dumps({name: rate / whole}), encoding="utf-8")
 
 
@@ -426,7 +426,7 @@ def test_the_speed_is_measured_once_and_kept(
 ) -> None:
     rates = iter([2e11, 3e11])
     monkeypatch.setattr(peak, "measure_rate", lambda *_: next(rates))
-    share = peak.usual_share(torch.device("cpu"))
+    share = peak.usual_share(choose("auto", torch.device("cpu")))
     folder = tmp_path / "other" / "cache"
     for _ in range(2):
         assert speed.estimate_rate(Train(), str(folder)) == pytest.approx(share * 2e11)
@@ -443,7 +443,7 @@ def test_a_cache_that_cannot_be_written_keeps_nothing(
     monkeypatch.setattr(peak, "measure_rate", lambda *_: 4e11)
     (tmp_path / "file").write_text("", encoding="utf-8")
     rate = speed.estimate_rate(Train(), str(tmp_path / "file" / "cache"))
-    assert rate == pytest.approx(peak.usual_share(torch.device("cpu")) * 4e11)
+    assert rate == pytest.approx(peak.usual_share(choose("auto", torch.device("cpu"))) * 4e11)
 
 
 def test_what_is_measured_is_a_speed() -> None:

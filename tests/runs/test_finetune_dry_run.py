@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.runs import estimate
 
 WIDTH, INNER, LAYERS, LENGTH, VOCAB, ROWS = 32, 64, 2, 16, 300, 40
 SMALL = [
@@ -94,6 +97,22 @@ def test_what_is_frozen_keeps_no_gradients(glue: list[str]) -> None:
     steps = 4 * 4  # bytes: the number of updates, of two matrices and two biases
     assert found["memory"]["gradients"] == 4 * heads
     assert found["memory"]["optimizer"] == 8 * heads + steps
+
+
+def test_the_time_counts_rows_as_long_as_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 2, 2, 4 and 6 tokens in batches of two: 2 * 2 + 2 * 6 of 4 * 10 tokens."""
+    train = SimpleNamespace(batch_tokens=None, batch_size=2)
+    spec: Any = SimpleNamespace(tokenizer={"path": "x"}, train=train, checkpoint=None, seed=0)
+    lengths, requires = SimpleNamespace(sides=(8, 2)), SimpleNamespace(new_tokens=0)
+    task: Any = SimpleNamespace(lengths=lengths, requires=requires, read=lambda name: [*range(4)])
+    monkeypatch.setattr(estimate.Tokenizer, "load", lambda path: None)
+    rows = SimpleNamespace(rows=None)
+    monkeypatch.setattr(estimate.inference, "encode_piece", lambda *given: rows)
+    units = SimpleNamespace(length=np.array([6, 2, 4, 2]))
+    monkeypatch.setattr(estimate.batches.BatchUnits, "of", lambda rows: units)
+    assert estimate._measure_fill(spec, task) == 0.4
+    spec.tokenizer = {}  # it is trained later
+    assert estimate._measure_fill(spec, task) == 1.0
 
 
 def test_it_is_shown_as_tables(glue: list[str]) -> None:

@@ -308,7 +308,10 @@ def test_what_others_take_is_told(used, own, monkeypatch):
     speed = Speed(4e9, 0.5, own)
     assert speed.count_seconds(2e9, 0) == 1  # alone
     assert speed.spell_time(60) == ("1:00" if own == 1 else "1:00 alone, about 4:00 now")
-    assert peak.usual_share(CPU, 64) == peak.usual_share(CPU) / 2 == 0.25
+    narrow, plain = (precision.Precision(name, CPU) for name in ("bf16", "fp32"))
+    assert peak.usual_share(narrow, 64) == peak.usual_share(narrow) / 2 == 0.25
+    assert peak.usual_share(plain, 16) == peak.usual_share(plain) / 2 == 0.335
+    assert peak.find_rate(plain, 16) == 0.335 * find_peak(plain)
     others = "" if own == 1 else ", alone; others take 75% of the processor now"
     assert speed.describe() == f"50% of this device's 4.00 GFLOP/s and 10 ms an update{others}"
 

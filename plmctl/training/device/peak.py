@@ -24,6 +24,8 @@ USUAL_SHARES = {"cpu": 0.5, "cuda": 0.3}
 # width of a model that a processor trains at half of that share; single numbers grow in number
 # with the width, products of matrices with its square
 HALVED = {"cpu": 64}
+# {device: (share, width)} in fp32, whose products take longer, while other work takes as long
+PLAIN = {"cpu": (0.67, 16)}
 # peaks of graphics cards, FLOP/s, from NVIDIA's data sheets: of dense bf16 and fp16 products on
 # tensor cores, and of fp32 ones without TF32; the longest matching name counts
 CARDS = {
@@ -76,17 +78,36 @@ def find_card_peak(name: str, precision: str) -> float | None:
     return CARDS[max(names, key=len)][precision == "fp32"] if names else None
 
 
-def usual_share(device: torch.device, width: float = math.inf) -> float:
+def usual_share(precision: Precision, width: float = math.inf) -> float:
     """The share of the peak of a device that training reaches, before anything is measured.
 
-        share = usual share / (1 + 64 / width), on a processor
+        share = usual share / (1 + 64 / width), on a processor; 16 instead of 64 in fp32
 
     Args:
-        device: The device.
+        precision: The device and the number type.
         width: The width of the model; by default one without bounds.
     """
-    usual = USUAL_SHARES.get(device.type, min(USUAL_SHARES.values()))
-    return usual / (1 + HALVED.get(device.type, 0) / width)
+    kind = precision.device.type
+    usual = USUAL_SHARES.get(kind, min(USUAL_SHARES.values())), HALVED.get(kind, 0)
+    share, halved = PLAIN.get(kind, usual) if precision.name == "fp32" else usual
+    return share / (1 + halved / width)
+
+
+def find_rate(
+    precision: Precision,
+    width: float = math.inf,
+    threads: int | None = None,
+    cache_dir: str | None = None,
+) -> float:
+    """FLOP/s that training reaches: the usual share of the peak. Arguments as of `find_peak`.
+
+    Args:
+        precision: The device and the number type.
+        width: The width of the model; by default one without bounds.
+        threads: The threads of a process on a CPU; None: torch's.
+        cache_dir: The folder of measured rates; None: the user's cache folder.
+    """
+    return usual_share(precision, width) * find_peak(precision, threads, cache_dir)
 
 
 def measure_rate(device: torch.device, precision: str, *, seconds: float = SECONDS) -> float:
