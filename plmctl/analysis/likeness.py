@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.analysis.runs import read_result, read_rows
+from plmctl.analysis.scored import find_tested
 from plmctl.config.build import class_of
 from plmctl.config.walks import leaves
 from plmctl.core.errors import UsageError, list_some
@@ -138,8 +139,9 @@ def find_examples(run: Path, split: str) -> tuple[int, str]:
     """(the number of the examples of a split, a hash of their ids and gold labels); of a run
     without predictions the number in its result, 0 where it has none, and "".
     """
-    files = (run / folder / f"{split}.jsonl" for folder in ("predictions", "eval"))
-    file = next((file for file in files if file.is_file()), None)
+    places = (run / folder / f"{split}.jsonl" for folder in ("predictions", "eval"))
+    tested = find_tested(run) if split == "test" else None
+    file = tested or next((file for file in places if file.is_file()), None)
     if file is None:
         return ((read_result(run) or {}).get("examples") or {}).get(split, 0), ""
     known = sorted(

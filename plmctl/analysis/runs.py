@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from plmctl.analysis.scored import find_tested
 from plmctl.config.plugins import option, recorded
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
@@ -191,14 +192,6 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 def keeps_decision(folder: Path) -> bool:
     """Whether `plmctl eval calibrate=` kept something in a checkpoint of a run."""
     return any(folder.glob("checkpoints/*/decision.json"))
-
-
-def find_tested(folder: Path) -> Path | None:
-    """The answers to test that `plmctl eval split=test` left in a run; None without any, or where
-    training has scored test itself.
-    """
-    file = folder / "eval" / "test.jsonl"
-    return file if file.is_file() and not (folder / "predictions" / file.name).is_file() else None
 
 
 def is_evaluated(folder: Path) -> bool:

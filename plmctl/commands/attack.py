@@ -82,6 +82,7 @@ class Attack(TaskUser, Command):
         from plmctl.text.segment import find as find_segmenter
         from plmctl.use import asked_task, attacking
         from plmctl.use.answering import keep_said
+        from plmctl.use.kept_results import name_result
         from plmctl.use.predict import ScoreTable, Told
         from plmctl.use.runtimes import open_runtime
 
@@ -101,7 +102,8 @@ class Attack(TaskUser, Command):
         speed = model.answered / max(time.perf_counter() - started, 1e-9)
         out = Path(self.out) if self.out else own(loaded.source.run or Path()) / "attack"
         output = asked_task.Destination(out, self.overwrite, self.guard_cells)
-        file = asked_task.write_results(output, self.split, round_floats(rows))
+        name = self.split if self.out else name_result(task, loaded, self.split)
+        file = asked_task.write_results(output, name, round_floats(rows))
         extra = {
             "task": task.name,
             "checkpoint": str(loaded.source.folder),

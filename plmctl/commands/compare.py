@@ -13,7 +13,10 @@ from plmctl.config.command import About, Tool
 Side = Annotated[
     str, typer.Argument(metavar="A", help="A run, or a .jsonl, .csv or .tsv file of predictions.")
 ]
-Other = Annotated[str, typer.Argument(metavar="B", help="The same of the system that is compared.")]
+Others = Annotated[
+    list[str],
+    typer.Argument(metavar="B...", help="The same of one system that is compared, or of several."),
+]
 Split = Annotated[str, typer.Option("--split", metavar="NAME", help="Of runs.")]
 Kind = Annotated[
     str | None,
@@ -59,10 +62,11 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of these.")]
 
 
 class CompareCommand(Tool):
-    """Compare two systems on the same examples: differences, intervals, p-values.
+    """Compare systems on the same examples: differences to the first, intervals, p-values.
 
-    The interval is that of a paired bootstrap, the p-value that of approximate randomisation;
-    McNemar's test counts the examples that one system alone answers rightly.
+    The interval is that of a paired bootstrap, the p-value that of approximate randomisation.
+    McNemar's test counts the examples that one of two systems alone answers rightly. Several
+    systems have one table, with p-values corrected by Holm.
     """
 
     about = About(
@@ -70,14 +74,14 @@ class CompareCommand(Tool):
         place=85,
         examples=(
             "plmctl compare runs/sst2 runs/sst2/predictions/dev.jsonl",
-            "plmctl compare runs/sst2 runs/sst2 --metric accuracy --samples 1000 --json",
+            "plmctl compare runs/sst2 runs/sst2 runs/sst2/predictions/dev.jsonl --json",
         ),
     )
 
     @staticmethod
     def perform(
         first: Side,
-        second: Other,
+        others: Others,
         split: Split = "dev",
         kind: Kind = None,
         metric: Metric = None,
@@ -96,7 +100,7 @@ class CompareCommand(Tool):
 
         compare_systems(
             Path(first).expanduser(),
-            Path(second).expanduser(),
+            *(Path(other).expanduser() for other in others),
             split=split,
             columns=ColumnNames(gold, guess, column, bundle),
             kind=kind,

@@ -127,7 +127,8 @@ class Evaluate(TaskUser, Command):
         from plmctl.probes.base import RehearsedProbe
         from plmctl.tasks import inference
         from plmctl.tasks.task import as_task
-        from plmctl.use.asked_task import name_split, open_task, read_examples
+        from plmctl.use.asked_task import open_task, read_examples
+        from plmctl.use.kept_results import name_result
         from plmctl.use.predict import predict
         from plmctl.use.rehearsal import rehearse
         from plmctl.use.runtimes import open_runtime
@@ -150,7 +151,7 @@ class Evaluate(TaskUser, Command):
                 split = inference.encode_piece(own, name, some, loaded.tokenizer)
                 return predict(loaded.model, own, split, **how)
 
-            what = f"{own.name}: {name_split(own, loaded, name)}"
+            what = f"{own.name}: {name_result(own, loaded, name)}"
             found = rehearse(what, examples, answer)
         found.tabulate().show(as_json=self.provenance.json)
         return found.costs
@@ -318,7 +319,8 @@ class Evaluate(TaskUser, Command):
         """
         from plmctl.tasks.trained_texts import leave_trained
         from plmctl.use.answering import answer_examples, keep_said
-        from plmctl.use.asked_task import name_file, name_split, read_examples, write_split
+        from plmctl.use.asked_task import name_file, read_examples, write_split
+        from plmctl.use.kept_results import is_own_split, keep_result, name_result
         from plmctl.use.predict import Told
         from plmctl.use.simple_models import compare_simple
 
@@ -328,21 +330,26 @@ class Evaluate(TaskUser, Command):
         about: Any = {"new_texts": self.input is not None, "calibrated": self.calibrate}
         about["abstain"] = self.abstain
         answered = answer_examples(loaded, task, name, examples, whole=whole, **about, **how)
-        shown_as = name_split(task, loaded, name) if self.input is None else name
+        shown_as = name_result(task, loaded, name, self.input)
+        shown_as += f"-{self.only}" if self.only else ""
         kept_as = shown_as if self.out is None else name
         file = write_split(output, kept_as, examples, answered.predictions, self.input)
-        kept = shown_as if self.out is None and self.input is None else ""
+        own = self.input is None and is_own_split(task, loaded, name)
+        if self.input is None:
+            words = self.provenance.overrides
+            keep_result(output, kept_as, task, loaded, answered, how, words, only=self.only or "")
         extra = {
             "task": task.name,
             "checkpoint": str(loaded.source.folder),
             "rows": len(answered.predictions),
             "predictions": name_file(file),
             **keep_said({"runtime": Told(how["runtime"].describe())}),
-            **compare_simple(loaded, task, answered, kept),
+            **compare_simple(loaded, task, answered, file, own=own),
         }
         shown = answered.tabulate(task, extra, seed=self.seed)
         shown = replace(shown, title=f"{task.name}: {shown_as}")
-        return self._perturb(shown, loaded, task, answered, output, how) if self.perturb else shown
+        changed = replace(answered, name=kept_as)
+        return self._perturb(shown, loaded, task, changed, output, how) if self.perturb else shown
 
     def _perturb(
         self,
@@ -418,7 +425,8 @@ class Evaluate(TaskUser, Command):
 
         given = self.provenance.submission
         out = choose_out(loaded, self.out, self.input, submission=given)
-        return Destination(out, self.overwrite, self.guard_cells)
+        run = loaded.source.run if self.out is None else None
+        return Destination(out, self.overwrite, self.guard_cells, run)
 
     def _evaluate_together(self, checkpoints: Sequence[str]) -> ScoreTable | None:
         """The scores of the members and their ensemble, whose predictions are written; None for a

@@ -93,7 +93,7 @@ class Predict(TaskUser, Command):
         from plmctl.use.ensemble import join_names
         from plmctl.use.labeller import open_ensemble, open_labeller
 
-        several = () if isinstance(self.checkpoint, str) else self.checkpoint
+        several, run = () if isinstance(self.checkpoint, str) else self.checkpoint, None
         if len(several) > 1:
             labeller: Labeller = open_ensemble(
                 several, self.labelling, votes=self.joined == "votes"
@@ -104,7 +104,8 @@ class Predict(TaskUser, Command):
             name = self.checkpoint if isinstance(self.checkpoint, str) else several[0]
             labeller = model = open_labeller(name, self.labelling)
             out = choose_out(model.loaded, self.out, files[0])
-        return labeller, Destination(out, self.overwrite, self.guard_cells)
+            run = model.loaded.source.run if self.out is None else None
+        return labeller, Destination(out, self.overwrite, self.guard_cells, run)
 
     @property
     def labelling(self) -> LabellerSettings:

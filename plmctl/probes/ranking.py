@@ -33,6 +33,7 @@ from plmctl.use.asked_task import (
     read_examples,
     write_results,
 )
+from plmctl.use.kept_results import name_result
 from plmctl.use.predict import ScoreTable, Told
 from plmctl.use.sentence_vectors import SentencePooling, embed_terms, embed_texts, find_trained
 
@@ -66,7 +67,8 @@ def rank_corpus(
         by_words = partial(search_words, queries, corpus)
         rankings[BM25] = list(rank_others(by_words, examples, names, top=task.depth))
     written = {key: task.write_rankings(examples, own, names) for key, own in rankings.items()}
-    file = write_results(output, name, written[name])
+    kept = name if output.run is None else name_result(task, loaded, name, texts)
+    file = write_results(output, kept, written[name])
     extra = {
         "task": task.name,
         "checkpoint": str(loaded.source.folder),

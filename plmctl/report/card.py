@@ -27,6 +27,7 @@ from plmctl.runs.own_rate import scale_rate
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_json
 from plmctl.storage.settings_file import to_yaml
+from plmctl.tasks.scores.base import MEANINGS, join_meanings
 from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten, list_unscored
 from plmctl.tasks.scores.bundles import add_bundles, list_known
 from plmctl.tasks.scores.metrics import spell_metric
@@ -57,12 +58,12 @@ def make_card(
     facts = facts or {}
     data = _data(config) or str((config.get("task") or {}).get("name"))
     name = facts.get("name") or folder.resolve().name
-    result, how = _read_scores(folder, plugins)
+    result, *how = _read_scores(folder, plugins)
     scores = {split: dict(values) for split, values in (result.get("metrics") or {}).items()}
     front = write_front(
         folder, config, facts, scores, name=name, data=data, library=library, plugins=plugins
     )
-    blocks = _body(folder, config, result, decided, how)
+    blocks = _body(folder, config, result, decided, [each for each in how if each])
     body = render_markdown(blocks, charts="")
     return f"{front}\n# {name}\n\n{body}\n{_fold_settings(config)}\n{MARK}\n"
 
@@ -86,14 +87,18 @@ def add_card(
         write_text(folder / NAME, card)
 
 
-def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """(what result.json has, or what the decision of a checkpoint makes of it, which that is)."""
+def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], str, str]:
+    """(what result.json has, or what the decision of a checkpoint makes of it, which that is, of
+    which file test is), without folders of the author.
+    """
     if is_evaluated(folder):
         from plmctl.report.decided import decide_run  # brings torch
 
         if decided := decide_run(folder, plugins):
-            return add_bundles(decided.result, decided.predictions), decided.describe()
-    return add_bundles(read_result(folder) or {}, read_predictions(folder)), ""
+            how = decided.describe()
+            scores = add_bundles(decided.result, decided.predictions)
+            return scores, how and f"Scores are {how}", decided.describe_test(public=True)
+    return add_bundles(read_result(folder) or {}, read_predictions(folder)), "", ""
 
 
 def _given(folder: Path) -> list[str]:
@@ -164,7 +169,7 @@ def _body(
     config: Mapping[str, Any],
     result: Mapping[str, Any],
     decided: Sequence[str],
-    how: str,
+    how: Sequence[str],
 ) -> list[Block]:
     log = RunLog.read_started(folder)
     facts = {**_describe_data(folder, config, log), **_describe_training(config)}
@@ -303,7 +308,11 @@ def _fold_settings(config: Mapping[str, Any]) -> str:
 
 
 def _evaluate(
-    folder: Path, log: RunLog, task: Mapping[str, Any], result: Mapping[str, Any], how: str
+    folder: Path,
+    log: RunLog,
+    task: Mapping[str, Any],
+    result: Mapping[str, Any],
+    how: Sequence[str],
 ) -> list[Block]:
     """The scores with their intervals, and what is known about them."""
     scores, percent = result.get("metrics") or {}, result.get("percent") or ()
@@ -345,8 +354,10 @@ def _evaluate(
         below = list_unbeaten(scores, simple, metrics[0], lower=lower, tests=tests)
         tables += [Paragraph(f"{line}.") for line in (*below, *list_unscored(scores, simple))]
     tables += [Paragraph(f"{line}.") for line in (*list_known(result), *list_choices(result))]
-    if evaluated and how:
-        tables.append(Paragraph(f"Scores are {how}."))
+    if evaluated:
+        meant = join_meanings(result.get(MEANINGS) or {})
+        how = [*([f"Metrics: {meant}"] if meant else []), *how]
+        tables += [Paragraph(f"{line[:1].upper()}{line[1:]}.") for line in how]
     predicted = {split: len(rows) for split, rows in read_predictions(folder).items()}
     if counts := {**predicted, **(result.get("examples") or {})}:
         listed = ", ".join(

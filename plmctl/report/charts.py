@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -34,6 +35,7 @@ _LEFT, _TOP, _BOTTOM = 54, 52, 44  # the edges of the lines
 _NAME = 19  # the height of a name above its level
 _EDGE = 16  # on the right, and of pictures without an axis on the left
 _LINE = 16  # from one line of text to the next
+_DECADES, _CROWD = 2, 5  # a logarithmic axis: its span at least; the end by the median at least
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def draw_lines(
     are not drawn. The legend leaves out a curve with the name of the picture, and a guide named "".
 
     Points that are not finite are left out, and of long curves as many as keep the picture small.
+    The horizontal axis is logarithmic where most points of a curve would crowd at its left end.
     """
     most = max(12, min(300, 1500 // max(1, len(curves))))
     drawn, dashed = _merge(curves, bands or {}, most, dots), _prepare(guides or {}, most)
@@ -77,9 +80,13 @@ def draw_lines(
     points += [(px, py) for each in drawn for px, *ends in each.band for py in ends]
     xs = [px for px, _ in points] or [0.0]
     ys = [*(py for _, py in points), *marks.values()] or [0.0]
+    log = min(xs) > 0 and any(is_crowded([px for px, _ in each.curve]) for each in drawn)
     # there is no layer 1.2
-    x_ticks = choose_ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
-    frame = _Frame(x_ticks, choose_ticks(min(ys), max(ys)))
+    least = 1.0 if all(px == int(px) for px in xs) else 0.0
+    span = min(xs), max(xs)
+    x_ticks = choose_decades(*span) if log else choose_ticks(*span, least=least)
+    frame = _Frame(x_ticks, choose_ticks(min(ys), max(ys)), log)
+    x += " (logarithmic)" if log else ""
     levels = sorted(marks.items(), key=lambda mark: -mark[1])  # as they lie
     named = [f"{name}: {level:.4g}" for name, level in levels] + [*filter(None, dashed)]
     legend, rows = _legend([each for each in drawn if each.name != title], named)
@@ -183,6 +190,26 @@ def choose_ticks(low: float, high: float, count: int = 6, least: float = 0.0) ->
     return [round(k * step, 12) for k in range(first, last + 1)]
 
 
+def is_crowded(xs: Sequence[float]) -> bool:
+    """Whether positive numbers span two decades, and half of them lie in the first fifth."""
+    known = sorted(x for x in xs if x > 0)
+    spans = len(known) > 2 and known[-1] >= 10**_DECADES * known[0]
+    return spans and statistics.median(known) * _CROWD <= known[-1]
+
+
+def choose_decades(low: float, high: float) -> list[float]:
+    """Powers of ten between ends that enclose `low` and `high`: 1, 2 or 5 times such a power, of
+    many decades these alone.
+    """
+    few = math.log10(high / low) <= 4
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ends = [round(f * 10.0**k, 12) for k in powers for f in ((1, 2, 5) if few else (1,))]
+    first = max(end for end in ends if end <= low * (1 + 1e-9))
+    last = min(end for end in ends if end >= high * (1 - 1e-9))
+    apart = 2.5  # so that labels do not touch
+    return [first, *(t for k in powers if first * apart < (t := 10.0**k) < last / apart), last]
+
+
 def thin(curve: Sequence[Point], most: int = 600) -> list[Point]:
     """At most about `most` points: every k-th and the last one."""
     every = max(1, math.ceil(len(curve) / most))
@@ -208,10 +235,12 @@ class _Frame:
 
     x_ticks: Sequence[float]
     y_ticks: Sequence[float]
+    log: bool = False  # whether the horizontal axis is logarithmic
 
     def x(self, value: float) -> float:
         """The pixel of a value, from the left."""
-        return _map(value, self.x_ticks, _LEFT, WIDTH - _EDGE)
+        scale: Callable[[float], float] = math.log10 if self.log else float
+        return _map(scale(value), [*map(scale, self.x_ticks)], _LEFT, WIDTH - _EDGE)
 
     def y(self, value: float) -> float:
         """The pixel of a value, from the top."""

@@ -1,4 +1,4 @@
-"""`plmctl compare`: two systems on the same examples, score by score."""
+"""`plmctl compare`: systems on the same examples, score by score."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
 
 from plmctl.analysis.paired import McNemar, PairedDifference, compare_form, count_discordant
-from plmctl.analysis.statistics import spell_p
+from plmctl.analysis.statistics import correct, spell_p
 from plmctl.core.errors import DataError, UsageError, list_some, nearest
 from plmctl.core.rounding import round_floats
-from plmctl.core.terminal import counted, print_columns, remark, tell
+from plmctl.core.spelling import spell_line
+from plmctl.core.terminal import counted, print_columns, remark_once, tell
 from plmctl.report.predicted import (
     KIND_NAMES,
     ColumnNames,
@@ -27,6 +30,8 @@ from plmctl.report.predicted import (
     read_predicted,
     score_by_kind,
 )
+from plmctl.report.study_tables import name_family
+from plmctl.tasks.intervals import Intervals, bootstrap
 from plmctl.tasks.scores.bundles import (
     bundle_rows,
     count_bundles,
@@ -38,6 +43,7 @@ from plmctl.tasks.scores.bundles import (
 )
 from plmctl.tasks.scores.metrics import is_larger_better, spell_metric
 from plmctl.tasks.scores.resampling import Form, Sums, Whole, find_forms
+from plmctl.tasks.task import Task
 
 SAMPLES = 10_000
 SECONDS = 30.0  # for a score that is computed anew of every draw
@@ -51,8 +57,7 @@ LEAST = 200  # draws of such a score, however long they take
 
 def compare(
     first: Path,
-    second: Path,
-    *,
+    *others: Path,
     split: str = "dev",
     columns: ColumnNames | None = None,
     kind: str | None = None,
@@ -63,7 +68,7 @@ def compare(
     as_json: bool = False,
     plugins: Sequence[str] = (),
 ) -> None:
-    """Print how `second` differs from `first` in each score, with interval and p-value.
+    """Print how each of `others` differs from `first` in each score, with interval and p-value.
 
     Args:
         kind: The kind of the files' content; None: the score of the run's task, else guessed from
@@ -78,7 +83,64 @@ def compare(
         raise UsageError(f"--samples {samples}: 100 at least\n  fix: --samples {SAMPLES}")
     kind = "classes" if positive is not None else kind
     columns = columns or ColumnNames()
-    a, b = (read_predicted(each, split, columns, kind, plugins) for each in (first, second))
+    a, *rest = (read_predicted(each, split, columns, kind, plugins) for each in (first, *others))
+    asked: Any = {"kind": kind, "positive": positive, "names": names}
+    pairs = [_compare_pair(a, b, samples=samples, seed=seed, **asked) for b in rest]
+    if len(pairs) == 1:
+        _show(pairs[0], as_json=as_json)
+    else:
+        show_several(pairs, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class ComparedPair:
+    """A system `b` against `a`.
+
+    Args:
+        found: {metric: the difference}.
+        scores: The metrics with their intervals, of a and of b.
+        counts: The right answers of one system alone, where there is right and wrong.
+        size: The number of examples.
+        by: The task, or the kind of the content.
+    """
+
+    a: Predicted
+    b: Predicted
+    found: Mapping[str, PairedDifference]
+    scores: Sequence[Intervals]
+    counts: _Counts | None
+    size: _Size
+    by: str
+
+    @property
+    def task(self) -> Task | None:
+        """The task of either system."""
+        return self.a.task or self.b.task
+
+    def spell(self, metric: str) -> str:
+        """The metric with its unit: `f1, %`."""
+        task = self.task
+        return (
+            metric if task is None else spell_metric(metric, [*filter(task.is_percent, self.found)])
+        )
+
+    @property
+    def lower(self) -> list[str]:
+        """The metrics whose lower values are better."""
+        larger = is_larger_better if self.task is None else self.task.directions.larger
+        return [name for name in self.found if not larger(name)]
+
+
+def _compare_pair(
+    a: Predicted,
+    b: Predicted,
+    *,
+    kind: str | None,
+    positive: str | None,
+    names: Sequence[str],
+    samples: int | None,
+    seed: int,
+) -> ComparedPair:
     left, right = align(a, b)
     task = a.task or b.task
     shape = kind or find_kind([*left, *right])
@@ -92,22 +154,36 @@ def compare(
     bundles, alone = count_bundles(left), remark_alone(left)
     if bundles is not None:
         left, right, score = bundle_rows(left), bundle_rows(right), score_bundles(score)
-    known = list(score(left))
+    chosen = _choose_metrics(list(score(left)), task, names, _have_other_tokens(left, right))
+    forms = find_forms([*left, *right], score, chosen)
+    found = {name: _compare_form(form, len(left), samples, seed) for name, form in forms.items()}
+    scores = [bootstrap(rows, score, chosen, seed=seed) for rows in (left, right)]
+    shares = [name for name, form in forms.items() if _is_share(form)]
+    size = _Size(many, bundles, shares, alone)
+    by = f"task {task.name}" if task is not None else shape
+    return ComparedPair(a, b, found, scores, _count_right(left, right, single), size, by)
+
+
+def _choose_metrics(
+    known: Sequence[str], task: Task | None, names: Sequence[str], unlike: bool
+) -> list[str]:
+    """The metrics that are compared; UsageError for one that is not known.
+
+    Args:
+        known: The metrics of these predictions.
+        task: Their task.
+        names: The metrics that the user names.
+        unlike: Whether the systems cut texts into other tokens.
+    """
     chosen = list(names) or [name for name in (task.metrics if task else known) if name in known]
-    unlike = PERPLEXITY in known and _have_other_tokens(left, right)
-    if unlike and PERPLEXITY not in names:
+    if unlike and PERPLEXITY in known and PERPLEXITY not in names:
         chosen = [name for name in chosen if name != PERPLEXITY]
-        remark(OTHER_TOKENS)
+        remark_once(OTHER_TOKENS)
     for name in chosen:
         if name not in known:
             allowed = f"one of {', '.join(known)}{nearest(name, known)}"
             raise UsageError(f"--metric {name}: {allowed}\n  fix: --metric {known[0]}")
-    forms = find_forms([*left, *right], score, chosen)
-    found = {name: _compare_form(form, len(left), samples, seed) for name, form in forms.items()}
-    shares = [name for name, form in forms.items() if _is_share(form)]
-    size = _Size(many, bundles, shares, alone)
-    by = f"task {task.name}" if task is not None else shape
-    _show(a, b, found, _count_right(left, right, single), size=size, by=by, as_json=as_json)
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -248,33 +324,17 @@ def _compare_form(form: Form, n: int, samples: int | None, seed: int) -> PairedD
     return compare_form(form, n, samples=samples or most, seed=seed)
 
 
-def _show(
-    a: Predicted,
-    b: Predicted,
-    found: Mapping[str, PairedDifference],
-    counts: _Counts | None,
-    *,
-    size: _Size,
-    by: str,
-    as_json: bool,
-) -> None:
-    task = a.task or b.task
-    larger = is_larger_better if task is None else task.directions.larger
-    lower = [name for name in found if not larger(name)]
+def _show(pair: ComparedPair, *, as_json: bool) -> None:
+    a, b, found, counts, size = pair.a, pair.b, pair.found, pair.counts, pair.size
     if as_json:
-        scores = {name: {**asdict(each), "difference": each.mean} for name, each in found.items()}
-        known = {"a": str(a.file), "b": str(b.file), "examples": size.examples, "scored_as": by}
-        known |= {} if size.bundles is None else {"bundles": size.bundles}
-        test = {**asdict(counts.tested), "unit": size.unit} if counts else None
-        known |= {"metrics": scores, "mcnemar": test}
-        if counts:
-            known["alone"] = {"first": counts.examples.first, "second": counts.examples.second}
-        known |= {"lower": lower} if lower else {}
-        tell(json.dumps(round_floats(known | _remark_sides(a, b))))
+        known = {"a": str(a.file), "b": str(b.file), **_describe_size(pair)}
+        known |= _list_differences(pair)
+        known |= {"lower": pair.lower} if pair.lower else {}
+        tell(json.dumps(round_floats(known | _remark_sides({"a": a, "b": b}))))
         return
     rows = [
         [
-            name if task is None else spell_metric(name, [*filter(task.is_percent, found)]),
+            pair.spell(name),
             f"{each.first:.4f}",
             f"{each.second:.4f}",
             f"{each.mean:+.4f}",
@@ -283,12 +343,11 @@ def _show(
         ]
         for name, each in found.items()
     ]
-    within = f"{counted(size.examples, 'example')}{spell_bundles(size.bundles)}"
-    title = f"b against a: {within}, scored as {by}"
+    title = f"b against a: {_spell_size(pair)}"
     print_columns(title, ["metric", "a", "b", "b - a", "95% interval", "p"], rows)
-    tell(_describe_sides(a, b))
-    if lower:
-        tell(f"lower is better: {', '.join(lower)}")
+    tell(_describe_sides({"a": a, "b": b}))
+    if pair.lower:
+        tell(f"lower is better: {', '.join(pair.lower)}")
     tell(size.describe_interval(found))
     tell(size.describe_p())
     if any(each.enumerated for each in found.values()):
@@ -308,14 +367,93 @@ def _show(
         )
 
 
-def _remark_sides(a: Predicted, b: Predicted) -> dict[str, dict[str, str]]:
-    """The remarks on both systems, for programs."""
+def _describe_size(pair: ComparedPair) -> dict[str, Any]:
+    """The examples, for programs."""
+    known: dict[str, Any] = {"examples": pair.size.examples, "scored_as": pair.by}
+    return known | ({} if pair.size.bundles is None else {"bundles": pair.size.bundles})
+
+
+def _spell_size(pair: ComparedPair) -> str:
+    size = pair.size
+    within = f"{counted(size.examples, 'example')}{spell_bundles(size.bundles)}"
+    return f"{within}, scored as {pair.by}"
+
+
+def _list_differences(pair: ComparedPair) -> dict[str, Any]:
+    """The differences and right answers, for programs."""
+    counts = pair.counts
+    found = {name: {**asdict(each), "difference": each.mean} for name, each in pair.found.items()}
+    test = {**asdict(counts.tested), "unit": pair.size.unit} if counts else None
+    known: dict[str, Any] = {"metrics": found, "mcnemar": test}
+    if counts:
+        known["alone"] = {"first": counts.examples.first, "second": counts.examples.second}
+    return known
+
+
+def show_several(pairs: Sequence[ComparedPair], *, as_json: bool) -> None:
+    """Print several systems, each against the first one, with p-values corrected by Holm.
+
+    Args:
+        pairs: The comparisons, of which `a` is the same.
+    """
+    cells = [(name, n) for name in pairs[0].found for n, pair in enumerate(pairs)]
+    cells = [(name, n) for name, n in cells if name in pairs[n].found]
+    holm = correct([pairs[n].found[name].p for name, n in cells])
+    ps = dict(zip(cells, (p or 0.0 for p in holm), strict=True))
+    first, systems = pairs[0], {"a": pairs[0].a}
+    systems |= {_letter(n + 1): pair.b for n, pair in enumerate(pairs)}
+    if as_json:
+        known: dict[str, Any] = {"baseline": _list_scores(first, 0), **_describe_size(first)}
+        known["systems"] = [_list_scores(pair, 1) | _list_differences(pair) for pair in pairs]
+        for name, n in cells:
+            known["systems"][n]["metrics"][name]["p_holm"] = ps[name, n]
+        known |= {"lower": first.lower} if first.lower else {}
+        tell(json.dumps(round_floats(known | _remark_sides(systems))))
+        return
+    rows = []
+    for name, own in groupby(cells, lambda cell: cell[0]):
+        of, score = first.scores[0].get(name), first.found[name].first
+        rows.append([first.spell(name), "a", f"{score:.4f}", _spell_ends(of), "", "", ""])
+        rows += [_spell_cell(pairs[n], name, _letter(n + 1), ps[name, n]) for _, n in own]
+    head = ["metric", "system", "score", "95% of it", "- a", "95% of that", "p (Holm)"]
+    print_columns(f"each against a: {_spell_size(first)}", head, rows)
+    tell(_describe_sides(systems))
+    if first.lower:
+        tell(f"lower is better: {', '.join(first.lower)}")
+    tell(first.size.describe_interval({k: v for pair in pairs for k, v in pair.found.items()}))
+    tell(
+        f"{first.size.describe_p()}, corrected by Holm for {name_family(len(cells))} of this table"
+    )
+    tell(f"right answers of one system alone: {spell_line('compare', first.a.file)} <one other>")
+
+
+def _letter(number: int) -> str:
+    """The name of a system in a table: a to z, then a1."""
+    turn, place = divmod(number, len(ascii_lowercase))
+    return f"{ascii_lowercase[place]}{turn or ''}"
+
+
+def _spell_cell(pair: ComparedPair, name: str, system: str, p: float) -> list[str]:
+    each = pair.found[name]
+    own = [f"{each.second:.4f}", _spell_ends(pair.scores[1].get(name))]
+    return ["", system, *own, f"{each.mean:+.4f}", _spell_interval(each), spell_p(p)]
+
+
+def _list_scores(pair: ComparedPair, side: int) -> dict[str, Any]:
+    """The scores of a system with their intervals, for programs."""
+    values = {n: (each.first, each.second)[side] for n, each in pair.found.items()}
+    system = (pair.a, pair.b)[side]
+    return {"file": str(system.file), "scores": values, "intervals": pair.scores[side]}
+
+
+def _remark_sides(systems: Mapping[str, Predicted]) -> dict[str, dict[str, str]]:
+    """The remarks on systems, for programs."""
+    kinds = ("decided", "scored", "one_answer")
     said = {
-        "decided": {"a": a.decided, "b": b.decided},
-        "one_answer": {"a": a.one_answer, "b": b.one_answer},
+        kind: {name: text for name, own in systems.items() if (text := getattr(own, kind))}
+        for kind in kinds
     }
-    kept = {name: {k: text for k, text in own.items() if text} for name, own in said.items()}
-    return {name: own for name, own in kept.items() if own}
+    return {kind: own for kind, own in said.items() if own}
 
 
 def _spell_interval(each: PairedDifference) -> str:
@@ -324,13 +462,17 @@ def _spell_interval(each: PairedDifference) -> str:
     return f"{each.low:+.4f} to {each.high:+.4f}"
 
 
-def _describe_sides(a: Predicted, b: Predicted) -> str:
+def _spell_ends(ends: tuple[float, float] | None) -> str:
+    return f"{ends[0]:.4f} to {ends[1]:.4f}" if ends else "–"
+
+
+def _describe_sides(systems: Mapping[str, Predicted]) -> str:
     """The file of each system, whether it has one answer to all, and whether these examples chose
     its checkpoint.
     """
-    lines = [f"a: {a.describe()}", f"b: {b.describe()}"]
-    lines += [f"{side} {line}" for side, own in (("a", a), ("b", b)) if (line := own.one_answer)]
-    if chosen := {name: own.choices for name, own in (("a", a), ("b", b)) if own.choices}:
+    lines = [f"{name}: {own.describe()}" for name, own in systems.items()]
+    lines += [f"{name} {line}" for name, own in systems.items() if (line := own.one_answer)]
+    if chosen := {name: own.choices for name, own in systems.items() if own.choices}:
         best = ", ".join(f"{name} is the best of {n} validations" for name, n in chosen.items())
         lines.append(f"these examples chose checkpoints: {best}; a test split has no part in that")
     return "\n".join(lines)

@@ -8,13 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plmctl.analysis.runs import (
-    find_tested,
-    keeps_decision,
-    read_predictions,
-    read_result,
-    read_rows,
-)
+from plmctl.analysis.runs import keeps_decision, read_predictions, read_result, read_rows
+from plmctl.analysis.scored import ScoredFiles, find_tested, read_scored
 from plmctl.artifacts.kept_decision import FILE, read_decision
 from plmctl.artifacts.loading import find
 from plmctl.artifacts.model_facts import reading
@@ -42,6 +37,8 @@ class DecidedRun(NamedTuple):
         applied: whether they are by that decision; else `how` says why not.
         fitted: The split that the decision was fitted to; "" without one.
         note: A remark on the answers to test.
+        scored: The file and conditions of test by `plmctl eval`; None where training has scored it.
+        best: The name of the checkpoint of the run.
     """
 
     result: dict[str, Any]
@@ -50,6 +47,13 @@ class DecidedRun(NamedTuple):
     applied: bool
     fitted: str = ""
     note: str = ""
+    scored: ScoredFiles | None = None
+    best: str = ""
+
+    def describe_test(self, *, public: bool = False) -> str:
+        """The file and conditions of test, where they are not the run's own, or ""."""
+        said = self.scored.describe(public=public, best=self.best) if self.scored else ""
+        return said and f"test is {said}"
 
     def describe(self, answers: str = "calibrated answers") -> str:
         """The kind of these scores, behind "scores are"; "" without a decision."""
@@ -86,6 +90,7 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
         return DecidedRun(result, found, how, applied=False) if checkpoint else None
     metrics, intervals, how = dict(result.get("metrics", {})), dict(result.get("intervals", {})), ""
     fitted, note, changed = "", "", list[str]()
+    scored = None
     if checkpoint is not None:
         decision = read_decision(checkpoint)
         fitted = decision.fitted if decision else ""
@@ -100,12 +105,21 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
         found["test"], metrics["test"] = rows, round_floats(task.score(rows))
         intervals["test"] = round_floats(find_intervals(task, rows))
         result["examples"] = {**result.get("examples", {}), "test": len(rows)}
-        note = _compare_times(tested, checkpoint, run)
+        note, scored = _compare_times(tested, checkpoint, run), read_scored(run).get(tested.stem)
         changed.append("test")
     tests = find_simple_ps(run, {split: found[split] for split in changed}, task)
     tests = {**result.get(TESTS, {}), **round_floats(tests)}
     result = {**result, "metrics": metrics, "intervals": intervals, TESTS: tests}
-    return DecidedRun(result, found, how, applied=True, fitted=fitted, note=note)
+    about: Any = {"fitted": fitted, "note": note, "scored": scored}
+    return DecidedRun(result, found, how, applied=True, best=name_best(run), **about)
+
+
+def name_best(run: Path) -> str:
+    """The name of the checkpoint that a run counts by; "" without one."""
+    try:
+        return find(run).name
+    except PlmctlError:
+        return ""
 
 
 def _is_labelled(row: Mapping[str, Any]) -> bool:

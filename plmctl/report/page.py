@@ -78,6 +78,7 @@ class Folded:
 
 
 MARK = "<!-- written by plmctl -->"  # in every page and card; HTML and Markdown hide it
+KEPT = {"held": "another page: it is", "but": "; --out <name>.html leaves it where it is"}
 Block = Heading | Paragraph | TableBlock | Chart | Code | Folded
 _TITLE = re.compile("<title>(.*?)</title>")
 _ABOUT = re.compile('<meta name="about" content="(.*?)">')
@@ -122,13 +123,14 @@ def write_page(blocks: Sequence[Block], out: Path, *, about: str = "") -> list[P
         admit(own(folder, ours=True)).mkdir(exist_ok=True)
         written.append(inside(folder, f"{chart.name}.svg", partial(DataError, file=folder)))
         write_text(written[-1], chart.svg + "\n")
-    with keep_earlier(out, overwrite=same, but=""):
+    with keep_earlier(out, overwrite=same, **KEPT):
         write_text(out, f"{render_markdown(blocks, charts=folder.name)}\n{MARK}\n")
     return written
 
 
 def write_html(blocks: Sequence[Block], out: Path, *, about: str = "") -> Path:
-    """The page as one `.html` file; an earlier page on something else is kept.
+    """The page as one `.html` file; an earlier page on other runs, or another choice of panels, is
+    kept.
 
     Args:
         about: The name of the subject of the page, in addition to its title, which folders of equal
@@ -136,7 +138,7 @@ def write_html(blocks: Sequence[Block], out: Path, *, about: str = "") -> Path:
     """
     admit(out.parent).mkdir(parents=True, exist_ok=True)
     text = _render(blocks, out, about)
-    with keep_earlier(out, overwrite=_has_subject(out, text), but=""):
+    with keep_earlier(out, overwrite=_has_subject(out, text), **KEPT):
         write_text(out, text)
     return out
 

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from plmctl.analysis.runs import read_result
+from plmctl.analysis.scored import read_scored
 from plmctl.core.errors import DataError, UsageError, did_you_mean, find_alike
 from plmctl.core.spelling import spell_setting
-from plmctl.report.decided import find_decided, read_task
+from plmctl.report.decided import find_decided, name_best, read_task
 from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json
 from plmctl.tasks.readers.tag_spelling import describe_unmarked, respell
@@ -66,6 +67,7 @@ class Predicted:
             they stand in the file.
         choices: The validations on these examples, of which the best one chose the checkpoint; 0
             where they chose nothing.
+        scored: The file and conditions of `plmctl eval` that are not the run's own; "" for none.
     """
 
     file: Path
@@ -73,6 +75,7 @@ class Predicted:
     task: Task | None = None
     decided: str = ""
     choices: int = 0
+    scored: str = ""
 
     @property
     def one_answer(self) -> str:
@@ -81,7 +84,8 @@ class Predicted:
 
     def describe(self) -> str:
         """The file, and what its answers are changed by."""
-        return f"{self.file}{f', decided anew: {self.decided}' if self.decided else ''}"
+        about = [f"decided anew: {self.decided}"] if self.decided else []
+        return ", ".join([str(self.file), *about, *filter(None, [self.scored])])
 
 
 def read_predicted(
@@ -92,7 +96,10 @@ def read_predicted(
     inside = kind_of(file) == ".jsonl" and file.parent.name in FOLDERS
     rows = _read_rows(file, columns, kind)
     task, run = None, (read_result(file.parent.parent) or {}) if inside else {}
-    choices = (run.get(CHOICE) or {}).get(file.stem, 0)
+    choices, scored = (run.get(CHOICE) or {}).get(file.stem, 0), ""
+    if inside and (known := read_scored(file.parent.parent).get(file.stem)):
+        choices = choices if known.own else 0
+        scored = known.describe(best=name_best(file.parent.parent))
     if inside and kind is None and (columns.gold, columns.guess) == ("gold", "guess"):
         task = read_task(file.parent.parent, plugins)
     if not rows:
@@ -100,7 +107,7 @@ def read_predicted(
     if task is not None and file.parent == place / FOLDERS[0] and (kept := find_decided(place)):
         rows, how = decide_by_kept(kept, task, rows)
         return Predicted(file, rows, task, how, choices)
-    return Predicted(file, rows, task, choices=choices)
+    return Predicted(file, rows, task, choices=choices, scored=scored)
 
 
 def _find_file(place: Path, split: str) -> Path:

@@ -56,6 +56,10 @@ class Wishes:
         tuple[int, int]
     ] = ()  # (layer, feed-forward unit) whose texts are shown, from 0
 
+    def spell(self) -> list[str]:
+        """One line for each kind of optional panel."""
+        return [f"{name} {[*own]}" for name, own in vars(self).items() if own]
+
 
 @dataclass(frozen=True)
 class ReportedRun:
@@ -238,10 +242,13 @@ class Subject:
 
     @property
     def key(self) -> str:
-        """A hash of the paths of its folders, which differs from others of the same name."""
+        """A hash of the paths of its folders, which differs from others of the same name, and of
+        the panels that a reader asks for.
+        """
         folders = self.folders or [run.folder for run in self.runs]
-        places = "\n".join(str(folder.resolve()) for folder in folders)
-        return hashlib.sha256(places.encode()).hexdigest()[:16]
+        parts = [str(folder.resolve()) for folder in folders]
+        parts += [*(["brief"] if self.brief else []), *self.wishes.spell()]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def choose_split(known: Mapping[str, Any]) -> str:

@@ -248,10 +248,12 @@ def _group(scores: Sequence[TaskScore]) -> Iterator[tuple[str, list[TaskScore]]]
 
 def _average(scores: Sequence[TaskScore]) -> list[tuple[str, float]]:
     """[(`average of 3 of 4 tasks`, the mean of their means in percent)]; [] of less than two
-    tasks, or where one has no percent.
+    tasks, or where one has no percent. The words say so where metrics differ.
     """
     means = [each.mean for each in scores if each.mean is not None]
     if len(means) < 2 or not all(each.unit for each in scores if each.values):
         return []
     count = f"{len(means)} of {len(scores)}" if len(means) < len(scores) else len(means)
-    return [(f"average of {count} tasks", statistics.fmean(means))]
+    several = len({each.metric for each in scores if each.values}) > 1
+    by = ", each by its first metric" if several else ""
+    return [(f"average of {count} tasks{by}", statistics.fmean(means))]

@@ -21,6 +21,7 @@ from plmctl.report.page import Block, Heading, list_pages, refuse_foreign, write
 from plmctl.report.panel import Panel
 from plmctl.report.subject import ReportedRun, Subject, Wishes, find_subject
 from plmctl.storage.atomic import is_stream, write_text
+from plmctl.storage.earlier import keep_earlier
 from plmctl.storage.gate import admit
 
 SUFFIXES = (".html", ".md")
@@ -90,7 +91,9 @@ def write(
         if card is not None:
             run = subject.runs[0]
             admit(card.parent).mkdir(parents=True, exist_ok=True)
-            write_text(card, make_card(run.folder, run.log.config, facts, plugins=plugins))
+            text = make_card(run.folder, run.log.config, facts, plugins=plugins)
+            with keep_earlier(card, held="another card: it is", but=""):  # with edits by hand
+                write_text(card, text)
             written.append(card)
     except OSError as error:
         raise DataError(

@@ -42,6 +42,7 @@ from plmctl.tasks.baselines import Baselines, score_baselines
 from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import write_predictions
+from plmctl.tasks.scores.base import MEANINGS, join_meanings
 from plmctl.tasks.scores.below import CHOICE, LEAKED, TESTS, UNBEATEN, list_choices, list_unbeaten
 from plmctl.tasks.scores.bundles import KNOWN, count_bundles, list_known
 from plmctl.tasks.task import Task
@@ -251,7 +252,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     examples = {name: len(split.examples) for name, split in devs.items()}
     record |= {"metrics": metrics, "intervals": round_floats(intervals), "examples": examples}
     bundles = {name: n for name, rows in predicted.items() if (n := count_bundles(rows))}
-    optional |= {"bundles": bundles, **_find_limits(session, plan)}
+    optional |= {"bundles": bundles, MEANINGS: task.meanings, **_find_limits(session, plan)}
     record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, plan.sides)
     record |= {name: value for name, value in {**optional, "beside": beside}.items() if value}
@@ -298,6 +299,7 @@ def _describe_result(
     share = cut["lost"] / max(1, cut["lost"] + cut["read"])
     lines = list_unbeaten(record["metrics"], simple, first, lower=task.directions.lower, **how)
     found = {
+        "metrics": Told(join_meanings(task.meanings) if devs else ""),
         "chosen": Told("; ".join(list_choices(record))),
         "bundles in train": Told("; ".join(list_known(record))),
         "baselines": Told(baselines.describe(first, share)),

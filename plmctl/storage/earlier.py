@@ -14,15 +14,18 @@ from plmctl.storage.atomic import is_stream
 from plmctl.storage.gate import admit, own
 
 EARLIER = "earlier"  # the folder of earlier versions, next to the files
-BUT = " (not with overwrite=true)"
+HELD, BUT = "other results: these are", " (not with overwrite=true)"
 
 
 @contextlib.contextmanager
-def keep_earlier(file: Path, *, overwrite: bool = False, but: str = BUT) -> Iterator[None]:
+def keep_earlier(
+    file: Path, *, overwrite: bool = False, held: str = HELD, but: str = BUT
+) -> Iterator[None]:
     """Write `file` inside. Its earlier content becomes `earlier/<its name>-<number>`, and a message
     names it.
 
-    Nothing is stored if the file stays the same, nor with `overwrite`; `but` ends the message.
+    Nothing is stored if the file stays the same, nor with `overwrite`; `held` is the name of the
+    earlier content in the message, and `but` its end.
     """
     if overwrite or is_stream(file) or not file.is_file():
         yield
@@ -40,4 +43,4 @@ def keep_earlier(file: Path, *, overwrite: bool = False, but: str = BUT) -> Iter
             with contextlib.suppress(OSError):
                 admit(folder).rmdir()
     if not same:
-        remark(f"{file} had other results: these are kept as {kept}{but}")
+        remark(f"{file} had {held} kept as {kept}{but}")

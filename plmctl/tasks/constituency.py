@@ -15,7 +15,7 @@ from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.phrase_tree import TaggedWord, build_tree, read_bracketed, words_of
 from plmctl.tasks.record import Example, Examples, Predictions
 from plmctl.tasks.scores.base import Scores
-from plmctl.tasks.scores.brackets import NAMES, score_trees
+from plmctl.tasks.scores.brackets import NAMES, describe_brackets, score_trees
 from plmctl.tasks.tagging import Tagging, TaggingSettings, choose
 
 UNKNOWN = "XX"  # the part of speech of a word of which none is given
@@ -116,6 +116,9 @@ class TreeScores(Scores):
     """The scores of evalb."""
 
     known = NAMES
+
+    def describe_metric(self, name: str) -> str:
+        return describe_brackets(name)
 
     def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         gold, guess = (

@@ -173,6 +173,9 @@ class Coqa(Conversational):
     def settle(self, joined: dict[str, Any], rows: Predictions) -> dict[str, Any]:
         return {**joined, "kind": joined["guess"] if joined["guess"] in KINDS[1:] else "span"}
 
+    def describe_metric(self, name: str) -> str:
+        return f"{super().describe_metric(name)}, each answer of people left out in turn"
+
     def score(self, predictions: Predictions) -> dict[str, float]:
         scores = coqa_score.score(predictions)
         domains = coqa_score.score_domains(predictions, self.metrics[0])

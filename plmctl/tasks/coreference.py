@@ -230,6 +230,10 @@ class Coreference(Task):
             ],
         }
 
+    def describe_metric(self, name: str) -> str:
+        mean = "mean of the F1 of MUC, B3 and CEAF-e, as in CoNLL-2012"
+        return mean if name == coreference_score.MEAN else ""
+
     def score(self, predictions: Predictions) -> dict[str, float]:
         gold, guess = (
             [[[tuple(mention) for mention in own] for own in each[side]] for each in predictions]

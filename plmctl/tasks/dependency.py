@@ -197,6 +197,11 @@ class Dependency(Task):
             )
         return predictions
 
+    def describe_metric(self, name: str) -> str:
+        words = "words, punctuation included" if self.punctuation else "words without punctuation"
+        subtypes = {"las": ", relations without subtypes", "full_las": ", relations with subtypes"}
+        return f"{words}{subtypes.get(name, '')}"
+
     def score(self, predictions: Sequence[Row]) -> dict[str, float]:
         found = score_trees(predictions, punctuation=self.punctuation)
         return {name: found[name] for name in self.metrics}

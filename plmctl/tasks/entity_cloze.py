@@ -80,6 +80,9 @@ class EntityScores(Scores):
 
     known = (*SCORES, MEAN)
 
+    def describe_metric(self, name: str) -> str:
+        return "" if name == MEAN else squad_score.describe_answers(name)
+
     def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         values = {
             name: statistics.fmean(

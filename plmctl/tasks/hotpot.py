@@ -40,7 +40,7 @@ from plmctl.tasks.layouts.places import SPAN
 from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import hotpot as hotpot_score
 from plmctl.tasks.scores.metrics import check_metrics
-from plmctl.tasks.scores.squad import normalise_english
+from plmctl.tasks.scores.squad import describe_answers, normalise_english
 from plmctl.tasks.scores.trivia import find_all
 from plmctl.tasks.task import Task, TaskSettings
 from plmctl.text import sentences
@@ -324,6 +324,11 @@ class Hotpot(Task):
         string = string_of(example, text)
         _, offsets = self._tokenizer.encode_offsets(string)
         return string[offsets[first][0] : offsets[last][1]].strip()
+
+    def describe_metric(self, name: str) -> str:
+        part, _, plain = name.rpartition("_")
+        told = {"sp": "supporting facts", "joint": "answer and supporting facts together"}
+        return told[part] if part else describe_answers(plain)
 
     def score(self, predictions: Predictions) -> dict[str, float]:
         scores = hotpot_score.score(predictions)

@@ -138,6 +138,9 @@ class Quac(Conversational):
         }
         return self._decide(joined, mean)
 
+    def describe_metric(self, name: str) -> str:
+        return quac_score.MEANINGS.get(name, "")
+
     def score(self, predictions: Predictions) -> dict[str, float]:
         scores = quac_score.score(predictions)
         return {name: scores[name] for name in self.metrics}

@@ -330,6 +330,9 @@ class Squad(Task):
         )
         return [(s, e) for s in starts for e in ends if s <= e < s + self.max_answer]
 
+    def describe_metric(self, name: str) -> str:
+        return squad_score.describe_answers(name, self.overlap)
+
     def score(self, predictions: Predictions) -> dict[str, float]:
         if self.version == 1:
             return squad_score.score_v1(predictions, overlap=self.overlap)

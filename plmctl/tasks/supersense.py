@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from plmctl.core.batch import Rows
 from plmctl.core.parts import part_of
+from plmctl.core.terminal import counted
 from plmctl.core.values import Whole
 from plmctl.tasks.answers.tags import TagAnswer
 from plmctl.tasks.readers.streusle import NO_SENSE
@@ -90,6 +91,10 @@ class SenseScores(Scores):
 
     def __init__(self, *, rare: int) -> None:
         self.rare = rare
+
+    def describe_metric(self, name: str) -> str:
+        seen = f", at most {counted(self.rare, 'time')} in training"
+        return f"annotated words{seen if name.startswith(_RARE) else ''}"
 
     def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         asked = [

@@ -206,6 +206,15 @@ class Task(Objective):
         stater = self if self.scores is None else self.scores
         return not stater.percent.isdisjoint(metric.split("/"))
 
+    def describe_metric(self, name: str) -> str:
+        """The kind of a metric, where several have its name; ""."""
+        return self.scores.describe_metric(name) if self.scores else ""
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """{metric: its kind} of the task; plain ones have none."""
+        return {name: said for name in self.metrics if (said := self.describe_metric(name))}
+
     @property
     def names(self) -> list[str]:
         """The label names in the order of the logits; `fit_labels` must have seen the training

@@ -14,7 +14,7 @@ from plmctl.tasks.generation import Generation, GenerationSettings
 from plmctl.tasks.phrase_tree import Branch, Phrase, read_bracketed, words_of
 from plmctl.tasks.record import Arrays, Examples, Predictions
 from plmctl.tasks.scores import written
-from plmctl.tasks.scores.brackets import NAMES, score_trees
+from plmctl.tasks.scores.brackets import NAMES, describe_brackets, score_trees
 from plmctl.tasks.scores.metrics import check_metrics
 from plmctl.tasks.tree_text import read_tree
 
@@ -61,6 +61,9 @@ class TreeWriting(Generation):
         answer="",
         typed="sentences that you type, one a line, with spaces between words",
     )
+
+    def describe_metric(self, name: str) -> str:
+        return describe_brackets(name)
 
     def check_metrics(self, settings: GenerationSettings) -> list[str]:
         return check_metrics(settings.metrics, METRICS)

@@ -19,6 +19,7 @@ from plmctl.tasks.calibration import UNSURE, describe_answered
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
+from plmctl.tasks.scores.base import join_meanings
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import (
     count_trained,
@@ -61,6 +62,7 @@ class AnsweredSplit:
         intervals, about = {}, dict[str, Told]()
         if scores:
             lines = describe_scores(task, self.predictions)
+            lines |= {"metrics": meant} if (meant := join_meanings(task.meanings)) else {}
             about = {key: Told(line) for key, line in lines.items()}
             intervals = {self.name: find_intervals(task, self.predictions, seed=seed)}
         title, said = f"{task.name}: {self.name}", {**extra, **about, **self.remarks}

@@ -41,7 +41,6 @@ from plmctl.tasks.predictions import (
     write_rows,
     write_submission,
 )
-from plmctl.tasks.readers import files
 from plmctl.tasks.readers.label_codes import read_codes
 from plmctl.tasks.record import Example
 from plmctl.tasks.splits import Splits
@@ -80,11 +79,13 @@ class Destination:
         path: The file or the folder.
         overwrite: Whether to replace earlier files, which otherwise go to `earlier/` in a folder.
         guarded: Whether to put a ' before texts that a spreadsheet would run.
+        run: The run whose folder of results it is; None: the folder is the user's.
     """
 
     path: Path
     overwrite: bool = False
     guarded: bool = True
+    run: Path | None = None
 
 
 def open_task(loaded: Loaded, asked: Any, given: Collection[str], *, checkpoint: object) -> Any:
@@ -119,7 +120,7 @@ def ask_all(
         return ""
     parts, asked = task.splits.divided, ALSO.get(split, split)
     trained = read_trained(loaded.source.home) if asked in parts else None
-    if trained is not None and _is_own(trained, task.splits):
+    if trained is not None and is_own(trained, task.splits):
         return ""
     task.splits = task.splits.whole()
     if asked == "train" or asked not in parts:
@@ -135,14 +136,7 @@ def ask_all(
     )
 
 
-def name_split(task: Task, loaded: Loaded, split: str) -> str:
-    """The name of a split, or that of the file where it is another one than the model's own."""
-    path, trained_on = task.splits.path, loaded.own_task().get("path")
-    other = trained_on is not None and path != trained_on and not task.splits.divided
-    return Path(str(path)).name.partition(".")[0] if other and files.is_single(path) else split
-
-
-def _is_own(trained: np.ndarray, splits: Splits) -> bool:
+def is_own(trained: np.ndarray, splits: Splits) -> bool:
     """Whether a run was trained on the part for training of a file that has a part for dev, too."""
     with contextlib.suppress(DataError):  # one of the parts is empty
         return all(map(splits.has, splits.divided)) and is_trained_part(

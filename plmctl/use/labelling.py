@@ -49,6 +49,7 @@ from plmctl.use.asked_task import (
     write_results,
     write_split,
 )
+from plmctl.use.kept_results import name_texts
 from plmctl.use.labeller import Labeller
 from plmctl.use.predict import ScoreTable, Told
 from plmctl.use.rehearsal import rehearse
@@ -91,7 +92,8 @@ def label_files(
     opened = [stream_unlabelled(labeller.task, file) for file in files]
     with contextlib.ExitStack() as journals:  # a stopped command needs those of its first files
         for texts, (name, pieces) in zip(files, opened, strict=True):
-            work = _Labelling(labeller, name, texts, pieces, journals)
+            kept = name if output.run is None else name_texts(labeller.task, texts, name)
+            work = _Labelling(labeller, kept, texts, pieces, journals)
             yield work.label(output, seed)
 
 

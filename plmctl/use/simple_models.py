@@ -12,6 +12,7 @@ import numpy as np
 
 from plmctl.analysis.paired import find_ps
 from plmctl.analysis.runs import read_baselines, read_rows
+from plmctl.analysis.scored import find_tested
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.build import build
 from plmctl.core.errors import PlmctlError
@@ -33,7 +34,7 @@ TEST = "test"
 
 
 def compare_simple(
-    loaded: Loaded, task: Task, answered: AnsweredSplit, kept: str = ""
+    loaded: Loaded, task: Task, answered: AnsweredSplit, kept: Path, *, own: bool
 ) -> dict[str, Told]:
     """The scores of the run's own split that are no better than those without pretraining.
 
@@ -41,18 +42,19 @@ def compare_simple(
         loaded: The model.
         task: The task.
         answered: The predictions of a split.
-        kept: The name under which the run keeps them, or "". Models without pretraining are scored
-            on those of test, which their fine-tuning has not read.
+        kept: Their file. Models without pretraining are scored on those of the run's test, which
+            their fine-tuning has not read.
+        own: Whether the split is the run's own.
     """
     folders = [loaded.source.folder, *loaded.source.folder.parents[:2]]
     file = next((own / BASELINES for own in folders if (own / BASELINES).is_file()), None)
     if file is None or not task.metrics:
         return {}
     run, split = file.parent, answered.name
-    if kept == TEST and not predictions_file(run / "predictions", TEST).is_file():
+    if kept == find_tested(run):
         split, simple = TEST, _score_test(run, loaded, task, answered.examples)
     else:
-        known = _has_examples(run, split, len(answered.predictions))
+        known = own and _has_examples(run, split, len(answered.predictions))
         simple = {name: own for name, own in read_baselines(run).items() if known and name == split}
     first, lower = task.metrics[0], task.directions.lower
     tests = find_simple_ps(run, {name: answered.predictions for name in simple}, task)

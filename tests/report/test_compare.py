@@ -312,3 +312,26 @@ def test_a_fix_names_options_that_exist_and_columns_that_fit(
     said = " ".join(invoke(tmp_path / "a.csv", tmp_path / "a.csv").stderr.split())
     assert told in said
     assert said.endswith(f"fix: {fix}")
+
+
+def test_several_systems_have_one_table_with_holm_over_all_of_it(tmp_path: Path) -> None:
+    """Of p-values 2 / 8 and 1 the smaller one is doubled: of two comparisons."""
+    files = [write(tmp_path / f"{n}.jsonl", own) for n, own in enumerate([LEFT, RIGHT, LEFT])]
+    found = compared(*files, "--metric", "accuracy")
+    assert found["baseline"]["scores"] == {"accuracy": 4 / 8}
+    assert found["baseline"]["intervals"]["accuracy"] == pytest.approx([0.2152, 0.7848], abs=1e-4)
+    best, same = found["systems"]
+    assert best["file"] == str(files[1])
+    accuracy = best["metrics"]["accuracy"]
+    assert (best["scores"]["accuracy"], accuracy["p"], accuracy["p_holm"]) == (7 / 8, 2 / 8, 4 / 8)
+    assert (same["metrics"]["accuracy"]["difference"], same["metrics"]["accuracy"]["p_holm"]) == (
+        0,
+        1,
+    )
+    pair = compared(*files[:2], "--metric", "accuracy")
+    assert accuracy == pair["metrics"]["accuracy"] | {"p_holm": 4 / 8}
+    assert best["mcnemar"] == pair["mcnemar"]
+    table = invoke(*files, "--metric", "accuracy").output
+    assert f"c: {files[2]}" in table
+    assert "corrected by Holm for all 2 comparisons of this table" in " ".join(table.split())
+    assert invoke(*files, write(tmp_path / "odd.jsonl", ["pos"], ["pos"])).exit_code == 3

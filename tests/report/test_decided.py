@@ -10,6 +10,7 @@ import pytest
 
 from plmctl import read_run, read_runs
 from plmctl.analysis.runs import RunLog
+from plmctl.analysis.scored import ScoredFiles, keep_scored
 from plmctl.artifacts.kept_decision import write_decision
 from plmctl.report.card import make_card
 from plmctl.report.decided import DecidedRun, decide_run
@@ -175,3 +176,26 @@ def test_scores_that_are_not_decided_are_not_called_calibrated() -> None:
     told = f"those of calibrated answers: {HOW}; the loss is without that"
     assert DecidedRun({}, {}, HOW, applied=True).describe() == told
     assert DecidedRun({}, {}, "", applied=True).describe() == ""
+
+
+def test_sheet_card_and_comparison_name_the_file_of_another_test(run: Path) -> None:
+    rows = [{"id": str(n), "gold": gold, "guess": "y"} for n, gold in enumerate("yyyn")]
+    write_predictions(run / "eval", "held-test", rows)
+    keep_scored(run, "held-test", ScoredFiles("test", False, {"held/test.csv": "5f" * 32}, 4))
+    told = "4 rows of {}test.csv (SHA-256 5f5f5f5f5f5f), no file of the run"
+    assert f"test is {told.format('held/')}" in words_of(run)
+    card = make_card(run, RunLog.read_started(run).config)
+    assert f"Test is {told.format('')}." in card
+    file = run / "eval/held-test.jsonl"
+    assert compare(file, file)["scored"]["a"] == told.format("held/")
+
+
+def test_sheet_page_and_card_say_the_kind_of_a_metric(run: Path) -> None:
+    result = json.loads((run / "result.json").read_text())
+    write_json(run / "result.json", result | {"meanings": {"accuracy": "share of rows"}})
+    plmctl("report", str(run), "--out", f"{run}/page.md")
+    said = "accuracy: share of rows."
+    page, card = (run / "page.md").read_text(), make_card(run, RunLog.read_started(run).config)
+    assert f"Metrics: {said}" in words_of(run)
+    assert f"tickets: {said}" in page
+    assert f"Metrics: {said}" in card

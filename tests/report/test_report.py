@@ -10,7 +10,7 @@ import pytest
 
 from plmctl.analysis.runs import RunLog
 from plmctl.core.errors import DataError
-from plmctl.report.charts import Level, choose_ticks, draw_levels, draw_lines, thin
+from plmctl.report.charts import Level, choose_decades, choose_ticks, draw_levels, draw_lines, thin
 from plmctl.report.style import DARK, DARK_INK, DARK_SERIES, INK, LIGHT, SERIES
 from plmctl.report.text import name_files
 
@@ -235,3 +235,33 @@ def test_what_is_not_a_run_is_said(tmp_path: Path, content, message):
         (tmp_path / "metrics.jsonl").write_text(content)
     with pytest.raises(DataError, match=message):
         RunLog.read(tmp_path)
+
+
+def test_points_that_would_crowd_at_the_left_have_a_logarithmic_axis() -> None:
+    """1, 10, 100 and 1000 lie at equal distances; evenly spaced updates keep a plain axis."""
+    curves = {"a": [(10.0**k, float(k)) for k in range(4)]}
+    svg = draw_lines(curves, title="t", x="words", y="y", marks={"floor": 1.0})
+    assert "words (logarithmic)" in svg
+    (line,) = (each for each in ElementTree.fromstring(svg).iter(f"{SVG}polyline"))
+    xs = [float(pair.partition(",")[0]) for pair in line.get("points", "").split()]
+    steps = [after - before for before, after in itertools.pairwise(xs)]
+    assert max(steps) - min(steps) < 0.3
+    for even in (
+        [(10 * k, 1.0) for k in range(1, 400)],
+        [(0, 1.0), *curves["a"]],
+        [(1, 2), (9e3, 1)],
+    ):
+        assert "logarithmic" not in draw_lines({"a": even}, title="t", x="words", y="y")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (1, 1000, [1, 10, 100, 1000]),
+        (3, 1200, [2, 10, 100, 2000]),
+        (0.02, 7, [0.02, 0.1, 1, 10]),
+        (4, 3e9, [10.0**k for k in range(11)]),
+    ],
+)
+def test_decades_enclose_both_ends(low: float, high: float, ticks: list[float]) -> None:
+    assert choose_decades(low, high) == pytest.approx(ticks)

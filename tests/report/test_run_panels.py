@@ -37,7 +37,7 @@ from plmctl.report.panels import (
     tags,
     throughput,
 )
-from plmctl.report.panels.benchmarks import GLUE, SUPERGLUE, bert_average
+from plmctl.report.panels.benchmarks import CLUE, GLUE, SUPERGLUE, bert_average, clue_average
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import Subject, find_subject
 from plmctl.report.write import load_panels, make_blocks
@@ -675,6 +675,43 @@ def test_superglue_of_runs(tmp_path: Path) -> None:
     assert rows["multirc"] == ["81.8 / 51.9", "81.8 / 51.9"]
     assert rows["average"] == ["89.8", "89.8"]
     assert benchmarks.superglue(find_subject([])) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "average"),
+    [  # PaddleNLP, model_zoo/ernie-3.0: ERNIE 2.0 large, RoBERTa-wwm-ext large, ERNIE 3.0 base
+        ((59.67, 62.29, 89.14, 76.41, 84.10, 79.69, 71.48, 85.52, 78.12, 83.82), 77.03),
+        ((59.33, 62.02, 90.79, 76.00, 83.67, 78.81, 70.58, 85.72, 75.26, 83.88), 76.61),
+        ((58.26, 61.56, 86.18, 75.93, 82.63, 80.10, 70.71, 84.26, 77.88, 83.02), 76.05),
+    ],
+)
+def test_clues_averages_as_published(
+    values: tuple[float, ...], average: float, tmp_path: Path
+) -> None:
+    scores = {
+        task: {name: value}
+        for (task, (name,)), value in zip(CLUE.tasks.items(), values, strict=True)
+    }
+    assert clue_average(scores) == pytest.approx(average, abs=0.011)
+    assert CLUE.average_scores(scores) == pytest.approx(sum(values[:9]) / 9)
+    folders = [
+        fabricated.tuned(
+            tmp_path / task,
+            {**LABELS, "name": task, "metrics": ["f1", *own]},
+            {"dev": {"f1": 0.99} | {name: value / 100 for name, value in own.items()}},
+            checkpoint="runs/bert",
+        )
+        for task, own in scores.items()
+    ]
+    blocks = benchmarks.clue(find_subject(folders))
+    (table,) = tables(blocks)
+    assert table.head == ["task", "metric", "runs/bert"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["cmrc2018"] == ["exact", f"{values[6]:.1f}"]
+    assert rows["average with CMNLI"][1] == f"{sum(values) / 10:.1f}"
+    (picture,) = (block for block in blocks if isinstance(block, Chart))
+    assert "Scores, runs/bert" in picture.svg
+    assert tables(benchmarks.clue(find_subject(folders[:2])))[0].rows[-2][2] == "2 of 9 tasks"
 
 
 def test_one_sheet_has_the_result_one_confusion_and_the_limits(tmp_path: Path) -> None:

@@ -52,9 +52,11 @@ def test_shares_and_percents_are_averaged_in_percent(jobs: list[dict[str, Any]])
     assert rows == [
         ["tnews", "accuracy", "2", "50%", "14.14%", "40% to 60%", words, inside],
         ["cmrc2018", "f1", "1", "3%", "-", "2% to 4.5%", "-", "-"],
-        ["average of 2 tasks", "", "", "26.5%", "", "", "", ""],
+        ["average of 2 tasks, each by its first metric", "", "", "26.5%", "", "", "", ""],
     ]
-    assert describe_averages(read_tasks(jobs)) == ["average of 2 tasks: 26.5%"]
+    assert describe_averages(read_tasks(jobs)) == [
+        "average of 2 tasks, each by its first metric: 26.5%"
+    ]
     cells = [row[3] for row in sweeps.make_table(jobs)[1]]
     assert cells == ["accuracy 0.4", "accuracy 0.6", "f1 3%"]
 
@@ -109,7 +111,7 @@ def test_tasks_that_failed_are_counted_and_losses_have_no_average(
     failed = {**jobs[2], "varied": ["task=afqmc", "seed=0"], "code": 1}
     half = {**jobs[2], "varied": ["task=cmrc2018", "seed=1"], "code": 1}
     scores = read_tasks([*jobs, half, failed])
-    assert describe_averages(scores) == ["average of 2 of 3 tasks: 26.5%"]
+    assert describe_averages(scores) == ["average of 2 of 3 tasks, each by its first metric: 26.5%"]
     assert [row[2] for row in make_table(scores)[1]] == ["2", "1 of 2", "0 of 1", ""]
     write(scores, tmp_path)
     rows = list(csv.DictReader((tmp_path / "tasks.csv").open()))
@@ -127,8 +129,8 @@ def test_other_settings_have_an_average_each(jobs: list[dict[str, Any]]) -> None
     slow = [{**each, "varied": [*each["varied"], "optim.lr=2"]} for each in jobs]
     scores = read_tasks([*fast, *slow])
     assert describe_averages(scores) == [
-        "optim.lr=1: average of 2 tasks: 26.5%",
-        "optim.lr=2: average of 2 tasks: 26.5%",
+        "optim.lr=1: average of 2 tasks, each by its first metric: 26.5%",
+        "optim.lr=2: average of 2 tasks, each by its first metric: 26.5%",
     ]
     head, rows = make_table(scores)
     assert head == ["settings", *HEAD]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -9,7 +10,7 @@ from typing import cast
 import pytest
 
 from plmctl.report.page import Heading, Paragraph, write_html, write_page
-from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.subject import ReportedRun, Subject, Wishes
 from plmctl.storage.earlier import keep_earlier
 
 
@@ -53,6 +54,15 @@ def test_a_page_of_another_folder_of_the_same_name_is_kept(tmp_path: Path) -> No
     assert {path.name for path in (tmp_path / "earlier").iterdir()} == {
         *("report-1.html", "b-1.html", "b-1.md")
     }
+
+
+def test_a_sheet_does_not_take_the_place_of_the_page(tmp_path: Path) -> None:
+    page, run = tmp_path / "report.html", at(tmp_path / "one")
+    whole, heads = Subject([run]), Subject([run], wishes=Wishes(heads=[(0, 1)]))
+    for subject in (whole, replace(whole, brief=True), heads, heads):
+        write_html([Heading("Report: a", 1)], page, about=subject.key)
+    assert len([*(tmp_path / "earlier").iterdir()]) == 2
+    assert heads.key in page.read_text()
 
 
 def at(folder: Path) -> ReportedRun:

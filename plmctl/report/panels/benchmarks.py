@@ -1,5 +1,6 @@
-"""Benchmarks of several tasks with their averages and human scores: GLUE (Wang et al., 2019,
-arXiv:1804.07461) and SuperGLUE (Wang et al., 2019, arXiv:1905.00537).
+"""Benchmarks of several tasks with their averages: GLUE (Wang et al., 2019, arXiv:1804.07461) and
+SuperGLUE (Wang et al., 2019, arXiv:1905.00537) with human scores, CLUE (Xu et al., 2020,
+arXiv:2004.05986).
 """
 
 from __future__ import annotations
@@ -25,23 +26,29 @@ class Benchmark:
 
     Args:
         name: The published name.
-        people: {task: {metric: what people reach, in percent}}; the metrics are those of which the
-            mean is the score of the task.
         reading: The way to read its table.
+        metrics: {task: the metrics of which the mean is its score}; none: those of `people`.
+        people: {task: {metric: what people reach, in percent}}.
         left_out: tasks that the average leaves out.
         also: {name: another average}.
     """
 
     name: str
-    people: Scores
     reading: str
+    metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    people: Scores = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     also: Mapping[str, Callable[[Scores], float | None]] = field(default_factory=dict)
 
     @property
+    def tasks(self) -> Mapping[str, Sequence[str]]:
+        """{task: its metrics}."""
+        return self.metrics or {task: [*own] for task, own in self.people.items()}
+
+    @property
     def counted(self) -> list[str]:
         """The tasks that are averaged."""
-        return [task for task in self.people if task not in self.left_out]
+        return [task for task in self.tasks if task not in self.left_out]
 
     def read_scores(self, result: Mapping[str, Any], task: str) -> dict[str, float]:
         """The scores of `task` on its dev split in percent, with those of a mismatched one."""
@@ -52,13 +59,12 @@ class Benchmark:
         return {
             name: value if name in percent else 100 * value
             for name, value in found.items()
-            if name in self.people[task]
+            if name in self.tasks[task]
         }
 
     def score(self, task: str, values: Mapping[str, float]) -> float | None:
         """The mean of the task's metrics; None if one is missing."""
-        names = self.people[task]
-        return average([values.get(name) for name in names])
+        return average([values.get(name) for name in self.tasks[task]])
 
     def average_scores(self, scores: Scores) -> float | None:
         """The plain mean over all counted tasks; None if one is missing."""
@@ -134,6 +140,32 @@ SUPERGLUE = Benchmark(
         " sets. People: Wang et al. (2019)."
     ),
 )
+_CLUE = {
+    **{name: ["accuracy"] for name in ("tnews", "iflytek", "cluewsc2020", "afqmc", "csl", "ocnli")},
+    "cmrc2018": ["exact"],
+    **{name: ["accuracy"] for name in ("chid", "c3", "cmnli")},
+}
+
+
+def clue_average(scores: Scores) -> float | None:
+    """The average over ten tasks, with CMNLI."""
+    return average(
+        [scores.get(task, {}).get(name) for task, names in _CLUE.items() for name in names]
+    )
+
+
+CLUE = Benchmark(
+    name="CLUE",
+    metrics=_CLUE,
+    left_out=("cmnli",),  # the paper has OCNLI alone
+    also={"average with CMNLI": clue_average},
+    reading=(
+        "On dev, in percent; several runs of a task from one checkpoint are averaged. Average: over"
+        " the nine tasks of the paper (Xu et al., 2020), CMRC 2018 by exact match, whichever metric"
+        " of it chose the checkpoint. Tables of ten tasks have CMNLI, too. Published figures are"
+        " often of the test sets. FewCLUE is another benchmark."
+    ),
+)
 Groups = dict[str, dict[str, dict[str, float]]]  # checkpoint: {task: {metric: percent}}
 # pretraining: {task: {update: the score of each run from that checkpoint}}
 Followed = dict[str, dict[str, dict[int, list[float]]]]
@@ -153,6 +185,12 @@ def superglue(subject: Subject) -> list[Block]:
     return _show(SUPERGLUE, subject)
 
 
+@panel_of(Subject, order=2.7, title=CLUE.name)
+def clue(subject: Subject) -> list[Block]:
+    """A table of tasks with their averages, and for each checkpoint a picture of its scores."""
+    return _show(CLUE, subject)
+
+
 def _show(benchmark: Benchmark, subject: Subject) -> list[Block]:
     """The blocks; none where no run is on one of the tasks."""
     runs = subject.runs
@@ -166,16 +204,26 @@ def _show(benchmark: Benchmark, subject: Subject) -> list[Block]:
     for number, (start, scores) in enumerate(groups.items()):
         if (match := _STEP.fullmatch(start)) and match[1] in followed:
             continue
-        shares = [
-            Level(task, 100 * value / statistics.fmean(people.values()))
-            for task, people in benchmark.people.items()
-            if (value := benchmark.score(task, scores.get(task, {}))) is not None
-        ]
-        if shares:
-            title, marks = f"Share of the human baseline, {start}", {"people": 100.0}
-            svg = draw_levels(shares, title=title, x="% of people's score", marks=marks, start=0)
+        if svg := _draw_scores(benchmark, start, scores):
             blocks.append(Chart(f"{benchmark.name.lower()}-{number}", svg))
     return blocks
+
+
+def _draw_scores(benchmark: Benchmark, start: str, scores: Scores) -> str:
+    """The scores of a checkpoint, as shares of human scores where these are known; or ""."""
+    known = {task: benchmark.score(task, scores.get(task, {})) for task in benchmark.tasks}
+    values = {task: value for task, value in known.items() if value is not None}
+    if not values:
+        return ""
+    if not benchmark.people:
+        plain = [Level(task, value) for task, value in values.items()]
+        return draw_levels(plain, title=f"Scores, {start}", x="%", start=0)
+    shares = [
+        Level(task, 100 * value / statistics.fmean(benchmark.people[task].values()))
+        for task, value in values.items()
+    ]
+    title, marks = f"Share of the human baseline, {start}", {"people": 100.0}
+    return draw_levels(shares, title=title, x="% of people's score", marks=marks, start=0)
 
 
 def follow_pretraining(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> Followed:
@@ -185,7 +233,7 @@ def follow_pretraining(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> Fol
     found: Followed = {}
     for run in runs:
         match = _STEP.fullmatch(str(run.log.config.get("checkpoint") or ""))
-        if match and run.result and run.task in benchmark.people:
+        if match and run.result and run.task in benchmark.tasks:
             values = benchmark.read_scores(run.result, run.task)
             if (score := benchmark.score(run.task, values)) is not None:
                 steps = found.setdefault(match[1], {}).setdefault(run.task, {})
@@ -200,7 +248,7 @@ def follow_pretraining(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> Fol
 def _draw_followed(benchmark: Benchmark, followed: Followed) -> list[Block]:
     """A small picture for each task, with a line for each pretraining."""
     blocks: list[Block] = []
-    for task in (AVERAGE, *benchmark.people):
+    for task in (AVERAGE, *benchmark.tasks):
         own = {
             name: sorted(tasks[task].items()) for name, tasks in followed.items() if task in tasks
         }
@@ -214,7 +262,7 @@ def _draw_followed(benchmark: Benchmark, followed: Followed) -> list[Block]:
             if any(len(values) > 1 for _, values in steps)
         }
         if curves:
-            metric = "mean" if task == AVERAGE else " / ".join(benchmark.people[task])
+            metric = "mean" if task == AVERAGE else " / ".join(benchmark.tasks[task])
             title = f"{task} during pretraining"
             svg = draw_lines(curves, title=title, x="updates", y=f"{metric}, %", bands=bands)
             blocks.append(Chart(f"{benchmark.name.lower()}-over-time-{task}", svg))
@@ -227,7 +275,7 @@ def group_runs(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> Groups:
     """
     by_start: dict[str, dict[str, list[dict[str, float]]]] = {}
     for run in runs:
-        if run.result and run.task in benchmark.people:
+        if run.result and run.task in benchmark.tasks:
             start = str(run.log.config.get("checkpoint") or "from scratch")
             by_start.setdefault(start, {}).setdefault(run.task, []).append(
                 benchmark.read_scores(run.result, run.task)
@@ -244,21 +292,22 @@ def _means(scores_of_runs: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def _table(benchmark: Benchmark, groups: Groups) -> TableBlock:
-    columns: list[Scores] = [*groups.values(), benchmark.people]
+    people = [benchmark.people] if benchmark.people else []
+    columns: list[Scores] = [*groups.values(), *people]
     rows = []
-    for task, people in benchmark.people.items():
+    for task, names in benchmark.tasks.items():
         cells = [_cell(benchmark, task, scores) for scores in columns]
-        if any(cells[:-1]):
-            rows.append([task, " / ".join(people), *cells])
+        if any(cells[: len(groups)]):
+            rows.append([task, " / ".join(names), *cells])
     for name, average in {"average": benchmark.average_scores, **benchmark.also}.items():
         cells = [_average(benchmark, average(scores), scores) for scores in columns]
         rows.append([name, "", *cells])
-    return TableBlock(["task", "metric", *groups, "people"], rows)
+    return TableBlock(["task", "metric", *groups, *(["people"] if people else [])], rows)
 
 
 def _cell(benchmark: Benchmark, task: str, scores: Scores) -> str:
     values = scores.get(task, {})
-    return " / ".join(f"{values[name]:.1f}" for name in benchmark.people[task] if name in values)
+    return " / ".join(f"{values[name]:.1f}" for name in benchmark.tasks[task] if name in values)
 
 
 def _average(benchmark: Benchmark, value: float | None, scores: Scores) -> str:

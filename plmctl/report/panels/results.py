@@ -30,6 +30,7 @@ from plmctl.report.panels.classes import describe_error
 from plmctl.report.panels.curves import find_floors
 from plmctl.report.subject import ReportedRun, Subject, choose_split
 from plmctl.report.text import format_number, spell_within
+from plmctl.tasks.scores.base import MEANINGS, join_meanings
 from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten, list_unscored
 from plmctl.tasks.scores.bundles import list_known
 from plmctl.tasks.scores.metrics import is_larger_better
@@ -71,12 +72,19 @@ def panel(subject: Subject) -> list[Block]:
     known = [
         Paragraph(f"{run.name}: {line}.")
         for run in subject.runs
-        for line in (*_unscored(run), *list_known(run.result), *list_choices(run.result))
+        for line in (
+            *filter(None, [run.decided.describe_test() if run.decided else ""]),
+            *_unscored(run),
+            *list_known(run.result),
+            *list_choices(run.result),
+        )
     ]
     if len(subject.runs) > 1:
         order = _order(subject.runs, rankings)
         return [*drawn, *below, *known, *_explain_unlike(subject, rankings), *order]
     run = subject.runs[0]
+    if meant := join_meanings((run.result or {}).get(MEANINGS) or {}):
+        known.append(Paragraph(f"Metrics: {meant}."))
     sure = [Paragraph(f"How sure: {' '.join(lines)}")] if (lines := _judge(run)) else []
     sure += [Paragraph(line) for line in _describe_probabilities(run)]
     length, early = _judge_length(run, _metric(run) or "loss")
@@ -185,7 +193,7 @@ def _score_anew(folders: Sequence[Path]) -> Iterator[str]:
     """The commands that score two runs on one file, and compare them."""
     for folder in folders:
         yield f"{spell_line('eval', folder)} task.path=<a labelled file>"
-    yield f"{spell_line('compare', *folders)} --split <its name without .csv>"
+    yield f"{spell_line('compare', *folders)} --split <its name in eval/>"
 
 
 def _order(runs: Sequence[ReportedRun], rankings: Sequence[_Ranking]) -> list[Block]:

@@ -9,6 +9,7 @@ from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import describe_method, format_number, spell_within
+from plmctl.tasks.scores.base import MEANINGS, join_meanings
 
 
 @panel_of(Subject, order=12, title="Scores")
@@ -60,8 +61,15 @@ def panel(subject: Subject) -> list[Block]:
             if run.decided and (which := run.decided.describe("its calibrated answers"))
         ),
         TableBlock(["task", "split", "metric", *names], rows),
+        *(Paragraph(f"{task}: {said}.") for task, said in _explain_metrics(runs).items()),
         *(without if simple else []),
     ]
+
+
+def _explain_metrics(runs: Sequence[ReportedRun]) -> dict[str, str]:
+    """{task: the kinds of its metrics}; runs of earlier versions do not say them."""
+    told = {run.task: join_meanings((run.result or {}).get(MEANINGS) or {}) for run in runs}
+    return {task: said for task, said in told.items() if said}
 
 
 def _find_interval(run: ReportedRun, split: str, metric: str) -> str:

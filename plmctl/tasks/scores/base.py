@@ -12,6 +12,15 @@ from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores.metrics import check_metrics
 
 MEAN = "mean"  # the plain mean of the other metrics
+MEANINGS = "meanings"  # the entry of result.json with the kinds of metrics
+
+
+def join_meanings(meanings: Mapping[str, str]) -> str:
+    """`f1, recall: of what kind; exact: ...`: metrics with the same words in one."""
+    groups: dict[str, list[str]] = {}
+    for name, text in meanings.items():
+        groups.setdefault(text, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in groups.items())
 
 
 def score_slices(
@@ -60,6 +69,10 @@ class Scores(ABC):
 
     def check_names(self, names: Sequence[str]) -> None:  # noqa: B027
         """ConfigError for a setting that is none of these labels."""
+
+    def describe_metric(self, name: str) -> str:
+        """The kind of a metric, where several have its name; ""."""
+        return ""
 
     def describe_classes(self, predictions: Predictions, names: Sequence[str]) -> str:
         """A sentence on rare classes that a mean over classes counts as others; "" without any."""

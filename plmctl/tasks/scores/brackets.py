@@ -17,6 +17,12 @@ NAMES = ("f1", "precision", "recall", "exact")
 Bracket = tuple[str, int, int]  # label, first word, the word behind the last
 
 
+def describe_brackets(name: str) -> str:
+    """The kind of a metric of `NAMES`."""
+    whole = "share of sentences with all brackets right"
+    return whole if name == "exact" else "labelled brackets, micro average as in evalb"
+
+
 def find_brackets(tree: Branch) -> Counter[Bracket]:
     """The count of each bracket of a tree, over the words that stay; parts of speech are no
     brackets, and a phrase without such words is none.

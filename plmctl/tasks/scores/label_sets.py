@@ -65,9 +65,19 @@ class SetScores(Scores):
     that F1; the first metric of each slice follows.
     """
 
+    means: Mapping[str, str] = {
+        "micro": "over all decisions together (micro)",
+        "macro": "plain mean over labels (macro)",
+        "example": "mean over examples",
+        "subset": "share of examples with exactly the right labels",
+        "hamming": "share of wrong decisions",
+    }
     known = NAMES
     lower = frozenset({"hamming_loss"})
     f1 = "micro_f1"
+
+    def describe_metric(self, name: str) -> str:
+        return self.means.get(name.partition("_")[0], "")
 
     def measure(
         self, gold: Sequence[Types], guess: Sequence[Types], names: Sequence[str]
@@ -105,6 +115,12 @@ class SetScores(Scores):
 class TypeScores(SetScores):
     """The same with the scores of types by `score_types`."""
 
+    loose = "loose micro average (Ling and Weld, 2012)"
+    means: Mapping[str, str] = {
+        **dict.fromkeys(("f1", "precision", "recall"), loose),
+        "macro": "loose macro average (Ling and Weld, 2012)",
+        "strict": "share of mentions with exactly the right types",
+    }
     known = TYPES
     f1 = "f1"
 

@@ -119,6 +119,10 @@ class LabelScores(Scores):
         self.known = [*metrics.by_name(positive), "exact", "parity", MEAN]
         self.known += ["mrr"] if positive is not None else []
 
+    def describe_metric(self, name: str) -> str:
+        meanings = {"f1": f"F1 of the label {self.positive}", **metrics.MEANINGS}
+        return meanings.get(name, "")
+
     def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         return score_labels(predictions, names, self.positive)
 

@@ -18,6 +18,12 @@ MOST = 32  # labels that are tried as a constant prediction
 Labels = Sequence[str]
 Entity = tuple[str, int, int]  # type, first token, last token
 LOWER = frozenset({"loss", "perplexity", "hamming_loss"})  # lower is better, whoever has them
+# the kinds of metrics of labels
+MEANINGS = {
+    "macro_f1": "plain mean of the F1 of all labels",
+    "exact": "share of bundles whose rows are all right",
+    "mean": "plain mean of the other metrics",
+}
 _ERROR = re.compile(r"(?:errors?|mae|mse|perplexity|(?<!g)loss)(?![a-z])")
 
 

@@ -16,6 +16,9 @@ class NumberScores(Scores):
 
     known = tuple(CORRELATIONS)
 
+    def describe_metric(self, name: str) -> str:
+        return {"pearson": "linear correlation", "spearman": "correlation of ranks"}[name]
+
     def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         return correlate(predictions, names) | score_slices(correlate, predictions, names)
 

@@ -12,6 +12,13 @@ from plmctl.tasks.scores import squad as squad_score
 
 NONE = "CANNOTANSWER"
 LEAST = 0.4  # F1 of people among each other, below which a question counts only in unfiltered_f1
+MEANINGS = {
+    "f1": "shared words in questions on which people agree",
+    "unfiltered_f1": "shared words in all questions",
+    "heq_q": "share of questions answered as well as by people",
+    "heq_d": "share of dialogues answered as well as by people",
+    "unanswerable": "shared words in questions without an answer for most people",
+}
 NAMES = ("f1", "heq_q", "heq_d", "unfiltered_f1", "unanswerable", "yes_no", "followup")
 
 

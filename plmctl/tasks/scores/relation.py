@@ -51,6 +51,12 @@ def score_semeval(gold: Labels, guess: Labels, none: str | None) -> Score:
 SCORES = {"": score_micro, "macro_": score_macro, "semeval_": score_semeval}
 NAMES = tuple(f"{prefix}{name}" for prefix in SCORES for name in ("precision", "recall", "f1"))
 
+AVERAGES = {
+    "": "micro average without the label of no relation, as for TACRED",
+    "macro": "plain mean over relations, without the label of no relation",
+    "semeval": "official macro average of SemEval-2010 task 8",
+}
+
 
 def score_all(gold: Labels, guess: Labels, none: str | None) -> Mapping[str, float]:
     """All of these by name: `precision`, `macro_f1`, `semeval_f1`, ..."""
@@ -71,6 +77,9 @@ class RelationScores(Scores):
 
     def __init__(self, *, no_relation: str | None = None) -> None:
         self.none = no_relation
+
+    def describe_metric(self, name: str) -> str:
+        return AVERAGES[name.rpartition("_")[0]] if name in NAMES else ""
 
     def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]

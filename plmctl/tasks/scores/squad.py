@@ -38,6 +38,7 @@ class Comparison(NamedTuple):
     normalise: Callable[[str], str]  # the normal form of answers that match exactly
     split: Callable[[str], list[str]]
     count_shared: Callable[[Sequence[str], Sequence[str]], int]  # tokens
+    shared: str  # the name of these tokens
 
 
 def normalise(text: str) -> str:
@@ -104,10 +105,33 @@ def longest_run(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 COMPARISONS: dict[str, Comparison] = {
-    "bag": Comparison(normalise_english, lambda text: normalise_english(text).split(), count_bag),
-    "characters": Comparison(normalise, lambda text: normalise(text).split(), count_bag),
-    "run": Comparison(cmrc_text.normalise, cmrc_text.split, longest_run),
+    "bag": Comparison(
+        normalise_english,
+        lambda text: normalise_english(text).split(),
+        count_bag,
+        "shared words in any order, as for SQuAD",
+    ),
+    "characters": Comparison(
+        normalise,
+        lambda text: normalise(text).split(),
+        count_bag,
+        "shared words and Chinese characters in any order",
+    ),
+    "run": Comparison(
+        cmrc_text.normalise,
+        cmrc_text.split,
+        longest_run,
+        "longest common run of Chinese characters and words, as for CMRC 2018",
+    ),
 }
+
+
+def describe_answers(name: str, overlap: Overlap = "bag") -> str:
+    """The kind of the metrics f1 and exact of answers; "" of others."""
+    best = "mean over questions of the best right answer"
+    shared = f"{COMPARISONS[overlap].shared}, {best}"
+    same = "share of answers equal to a right one after normalisation"
+    return {"f1": shared, "exact": same, "em": same}.get(name, "")
 
 
 def score_v1(predictions: Predictions, *, overlap: Overlap = "bag") -> dict[str, float]:

@@ -11,6 +11,11 @@ from plmctl.tasks.scores.base import Scores
 
 ENTITIES = tuple(metrics.entity_scores([], []))  # metrics that tags without any lack
 WORDS = tuple(metrics.by_name(None))
+BY_ENTITY = (
+    "entities of exact span and type, micro average as in conlleval, where an I- behind O begins"
+    " one, too"
+)
+BY_WORD = "single words, not entities"
 
 
 @part_of("scores")
@@ -21,6 +26,9 @@ class TagScores(Scores):
 
     known = (*ENTITIES, *WORDS)
     default = ENTITIES
+
+    def describe_metric(self, name: str) -> str:
+        return BY_ENTITY if name in ENTITIES else BY_WORD
 
     def __call__(self, predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]

@@ -14,6 +14,7 @@ from plmctl.report.card import make_card
 from plmctl.report.panels.results import panel
 from plmctl.report.subject import find_subject
 from plmctl.storage.atomic import write_json
+from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.scores.below import (
     FILE,
     UNBEATEN,
@@ -145,10 +146,12 @@ def test_simple_models_are_scored_on_the_test_of_a_run(
         for gold in [task.gold_of(each)]
     ]
     answered = AnsweredSplit("test", examples, guesses, {"accuracy": 0.25}, {})
-    assert compare_simple(loaded, task, answered, "test") == {}  # trained on no known texts
+    write_predictions(tmp_path / "eval", "test", guesses)
+    kept: dict[str, Any] = {"kept": tmp_path / "eval/test.jsonl", "own": True}
+    assert compare_simple(loaded, task, answered, **kept) == {}  # trained on no known texts
     assert list_unscored({"dev": {}, "test": {}}, json.loads((tmp_path / FILE).read_text()))
     keep_trained(tmp_path, task.read("train"))
-    told = tell_numbers(compare_simple(loaded, task, answered, "test"))
+    told = tell_numbers(compare_simple(loaded, task, answered, **kept))
     assert "words 1.0000, p 0.2500" in told["remarks"][UNBEATEN]
     scores = json.loads((tmp_path / FILE).read_text())
     assert scores["test"]["words"] == {"accuracy": 1.0}
@@ -164,6 +167,8 @@ def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
         metrics=["accuracy"], directions=SimpleNamespace(lower=[]), score=None
     )
     answered = AnsweredSplit("dev", [], [{}, {}], {"accuracy": 0.6}, {})
-    told = tell_numbers(compare_simple(loaded, task, answered))
+    kept = tmp_path / "eval/dev.jsonl"
+    assert not compare_simple(loaded, task, answered, kept, own=False)  # dev of other files
+    told = tell_numbers(compare_simple(loaded, task, answered, kept, own=True))
     assert told[UNBEATEN] == 1
     assert "(words 0.8000)" in told["remarks"][UNBEATEN]

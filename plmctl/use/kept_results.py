@@ -1,0 +1,104 @@
+"""The names of results in a run, and a record of their files and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from plmctl.analysis.scored import ScoredFiles, keep_scored
+from plmctl.artifacts.loading import Loaded
+from plmctl.config.spec import key_of
+from plmctl.storage.resumable import hash_file
+from plmctl.tasks.predictions import STDOUT
+from plmctl.tasks.readers import files
+from plmctl.tasks.task import Task
+from plmctl.tasks.trained_texts import read_trained
+from plmctl.use.answering import AnsweredSplit
+from plmctl.use.asked_task import Destination, is_own
+
+
+def is_own_split(task: Task, loaded: Loaded, split: str) -> bool:
+    """Whether a split is the model's own, not that of other files."""
+    trained_on = loaded.own_task().get("path")
+    if trained_on is None or _is_same(_find(task.splits.path, split), _find(trained_on, split)):
+        return True
+    trained = read_trained(loaded.source.home) if split in task.splits.divided else None
+    return trained is not None and is_own(trained, task.splits)
+
+
+def name_result(task: Task, loaded: Loaded, split: str, texts: str | None = None) -> str:
+    """The name of the results of a split, or of the file `texts`: its own name, where it is not
+    that of a split. `other-test` is of `other/test.csv`, or of the split test of `other/`.
+    """
+    if texts is None and is_own_split(task, loaded, split):
+        return split
+    return name_texts(task, _find(task.splits.path, split) if texts is None else texts, split)
+
+
+def name_texts(task: Task, file: Any, split: str) -> str:
+    """The name of the results of a file or a folder that is not the run's own."""
+    if file == str(STDOUT) or not isinstance(file, str | Path):
+        return split
+    place = Path(file).expanduser().resolve()
+    if place.is_dir():
+        return f"{place.name}-{split}"
+    name = place.name.partition(".")[0]
+    return f"{place.parent.name}-{name}" if name in task.splits.reader.splits else name
+
+
+def keep_result(
+    output: Destination,
+    name: str,
+    task: Task,
+    loaded: Loaded,
+    answered: AnsweredSplit,
+    how: Mapping[str, Any],
+    overrides: Collection[str],
+    *,
+    only: str,
+) -> None:
+    """Record the files and conditions of results in a run; nothing for a folder of the user's.
+
+    Args:
+        output: The folder of the results.
+        name: The name of the results.
+        task: The task.
+        loaded: The model.
+        answered: The answers.
+        how: The precision and the runtime.
+        overrides: The words of the command line.
+        only: The rows that count; "" for all.
+    """
+    if output.run is None:
+        return
+    split, where = answered.name, _find(task.splits.path, answered.name)
+    read = sorted({example.place.rpartition(":")[0] for example in answered.examples})
+    given = [word for word in overrides if key_of(word).startswith("task.")]
+    own = is_own_split(task, loaded, split)
+    stem = Path(where).name.partition(".")[0] if files.is_single(where) else ""
+    scored = ScoredFiles(
+        stem if not own and stem in task.splits.reader.splits else split,
+        own=own,
+        files={file: hash_file(Path(file)) for file in read if Path(file).is_file()},
+        rows=len(answered.examples),
+        only=only,
+        settings=[word for word in given if key_of(word).split(".")[1] != "path"],
+        checkpoint=loaded.source.folder.name,
+        decision=str(answered.remarks.get("decision", "")),
+        precision=how["precision"].name,
+        runtime=how["runtime"].describe(),
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    keep_scored(output.run, name, scored)
+
+
+def _find(path: Any, split: str) -> Any:
+    return path.get(split) if isinstance(path, Mapping) else path
+
+
+def _is_same(path: Any, other: Any) -> bool:
+    if isinstance(path, str | Path) and isinstance(other, str | Path):
+        return Path(path).expanduser().absolute() == Path(other).expanduser().absolute()
+    return bool(path == other)
