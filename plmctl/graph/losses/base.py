@@ -11,6 +11,8 @@ from plmctl.core.parts import base_of
 from plmctl.core.values import Count
 from plmctl.graph.scores.base import Score
 
+Known = tuple[Tensor, Tensor] | None
+
 
 @base_of("graph_loss")
 class GraphLoss:
@@ -48,12 +50,7 @@ class FullLoss(GraphLoss, ABC):
 
     @abstractmethod
     def total(
-        self,
-        score: Score,
-        question: Tensor,
-        table: Tensor,
-        answer: Tensor,
-        known: tuple[Tensor, Tensor] | None,
+        self, score: Score, question: Tensor, table: Tensor, answer: Tensor, known: Known
     ) -> Tensor:
         """[] the summed loss.
 

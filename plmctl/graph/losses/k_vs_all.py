@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Rate
-from plmctl.graph.losses.base import FullLoss, widen
+from plmctl.graph.losses.base import FullLoss, Known, widen
 from plmctl.graph.scores.base import Score
 
 
@@ -29,12 +29,7 @@ class KVsAll(FullLoss):
         self.smoothing = smoothing
 
     def total(
-        self,
-        score: Score,
-        question: Tensor,
-        table: Tensor,
-        answer: Tensor,
-        known: tuple[Tensor, Tensor] | None,
+        self, score: Score, question: Tensor, table: Tensor, answer: Tensor, known: Known
     ) -> Tensor:
         assert known is not None
         scores = widen(score.compare_all(question, table))

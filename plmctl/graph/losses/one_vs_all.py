@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.parts import part_of
-from plmctl.graph.losses.base import FullLoss, widen
+from plmctl.graph.losses.base import FullLoss, Known, widen
 from plmctl.graph.scores.base import Product, Score
 
 HELD = 1 << 25  # scores that are in memory at once
@@ -31,12 +31,7 @@ class OneVsAll(FullLoss):
         self.grouped = grouped
 
     def total(
-        self,
-        score: Score,
-        question: Tensor,
-        table: Tensor,
-        answer: Tensor,
-        known: tuple[Tensor, Tensor] | None,
+        self, score: Score, question: Tensor, table: Tensor, answer: Tensor, known: Known
     ) -> Tensor:
         row = torch.arange(len(question), device=question.device)
         return self.total_of_groups(score, question, table, answer, row)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
-from plmctl.graph.losses.base import FullLoss, widen
+from plmctl.graph.losses.base import FullLoss, Known, widen
 from plmctl.graph.scores.base import Score
 
 
@@ -33,12 +33,7 @@ class SampledSoftmax(FullLoss):
         self.drawn = drawn
 
     def total(
-        self,
-        score: Score,
-        question: Tensor,
-        table: Tensor,
-        answer: Tensor,
-        known: tuple[Tensor, Tensor] | None,
+        self, score: Score, question: Tensor, table: Tensor, answer: Tensor, known: Known
     ) -> Tensor:
         drawn = torch.randint(len(table), (self.drawn,), device=table.device)  # [K]
         positive = score.compare(question, F.embedding(answer, table))  # [B]
