@@ -172,12 +172,12 @@ def test_answers_of_multirc() -> None:
     rows = []
     for question in range(CASES):
         for answer in range(rng.randint(1, 5)):
-            gold = rng.choice("01")
-            guess = gold if rng.random() < 0.7 else rng.choice("01")
+            gold = rng.choice(["wrong", "right"])
+            guess = gold if rng.random() < 0.7 else rng.choice(["wrong", "right"])
             own = {"id": f"{question}.{answer}", "bundle": f"0.{question}"}
             rows.append({**own, "gold": gold, "guess": guess})
-    both = sum(row["gold"] == row["guess"] == "1" for row in rows)
-    either = sum((row["gold"] == "1") + (row["guess"] == "1") for row in rows)
+    both = sum(row["gold"] == row["guess"] == "right" for row in rows)
+    either = sum((row["gold"] == "right") + (row["guess"] == "right") for row in rows)
     whole: dict[str, bool] = {}
     for row in rows:
         whole[row["bundle"]] = whole.get(row["bundle"], True) and row["gold"] == row["guess"]
