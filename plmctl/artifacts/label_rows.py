@@ -20,7 +20,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.folding import fold_name
 from plmctl.heads.base import Head
 from plmctl.tasks.readers.label_codes import LabelNames, names_of, read_codes
-from plmctl.tasks.readers.label_text import SETTING, spell_names
+from plmctl.tasks.readers.label_text import SETTING, spell_codes, spell_names
 from plmctl.tasks.readers.tag_spelling import respell
 from plmctl.tasks.record import cut
 
@@ -148,11 +148,16 @@ def with_order(source: Source, head: str, names: Sequence[str] | Mapping[str, st
 
 
 def name_rows(
-    stated: LabelNames | None, known: Names, rows: int | None, *, place: str
+    stated: LabelNames | None,
+    known: Names,
+    rows: int | None,
+    *,
+    place: str,
+    coded: Mapping[str, str] | None = None,
 ) -> tuple[list[str] | dict[str, str], str]:
     """(the names of the rows of a head in their order, with the codes of files where there are
     some; a line about them). They are the known names, or a user's names: the same ones in any
-    order, or a new one for each row.
+    order, or a new one for each row. `coded`: {code: name} of the task, which an error proposes.
 
     Raises:
         ConfigError: It has none and none are stated, or it has another number of rows.
@@ -167,6 +172,8 @@ def name_rows(
             " none (LABEL_0, ...)"
         )
         fix = spell_names([str(number) for number in range(count)])
+        if coded and len(coded) == count:
+            fix = spell_codes(coded)
         raise ConfigError(SETTING, None, allowed, fix=fix)
     if asked is None:
         return _with_codes(own or [], codes, known), ""

@@ -346,7 +346,8 @@ def _name_labels(
     known = labels_of(loaded.config, loaded.source.plugins).get(head)
     if stated is None and known is not None and loaded.own_task().get("name") != asked.get("name"):
         stated = _call_alike(known, asked["label_names"])
-    names, said = name_rows(stated, known, rows, place=str(checkpoint))
+    coded = read_codes(asked["label_names"])
+    names, said = name_rows(stated, known, rows, place=str(checkpoint), coded=coded)
     if said:
         remark(said)
     return {"label_names": names}

@@ -15,9 +15,9 @@ LabelNames = Sequence[str] | Mapping[str, str]  # names, or {code in files: name
 
 def names_of(stated: LabelNames) -> list[str]:
     """The names of labels in the order of the logits."""
-    return [
-        spell_label(name) for name in (stated.values() if isinstance(stated, Mapping) else stated)
-    ]
+    if isinstance(stated, Mapping):
+        return [*read_codes(stated).values()]
+    return [spell_label(name) for name in stated]
 
 
 def read_codes(stated: LabelNames | None) -> dict[str, str]:

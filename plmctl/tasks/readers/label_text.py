@@ -30,9 +30,16 @@ def spell_label(label: Any) -> str:
 
 def spell_names(names: Sequence[str]) -> str:
     """The setting that names labels in this order, as one types it."""
-    return spell_setting(
-        SETTING, [int(n) if re.fullmatch("0|[1-9][0-9]*", n) else n for n in names]
-    )
+    return spell_setting(SETTING, [_as_number(name) for name in names])
+
+
+def spell_codes(codes: Mapping[str, str]) -> str:
+    """The setting that names labels by their codes in files, as one types it."""
+    return spell_setting(SETTING, {_as_number(code): name for code, name in codes.items()})
+
+
+def _as_number(name: str) -> int | str:
+    return int(name) if re.fullmatch("0|[1-9][0-9]*", name) else name
 
 
 def is_absent(label: Any) -> bool:

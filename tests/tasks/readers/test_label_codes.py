@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plmctl.artifacts.label_rows import find_order, labels_of
+from plmctl.artifacts.label_rows import find_order, labels_of, name_rows
 from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
@@ -84,3 +84,18 @@ def test_rows_of_a_head_follow_names_and_codes() -> None:
     assert find_order(coded, ["1", "0"]) == find_order(coded, ["positive", "negative"]) == [1, 0]
     assert find_order(["POSITIVE", "NEGATIVE"], coded) == [1, 0]
     assert find_order(["good", "bad"], coded) is None
+
+
+def test_a_head_without_names_is_called_by_the_names_of_the_task() -> None:
+    codes = read_codes(CODES)
+    with pytest.raises(ConfigError) as caught:
+        name_rows(None, None, 2, place="m", coded=codes)
+    assert "'task.label_names={0:negative,1:positive}'" in str(caught.value)
+    assert name_rows(CODES, None, 2, place="m")[0] == codes
+
+
+def test_a_stated_name_replaces_that_of_a_code() -> None:
+    """Settings of a command line are merged with those of a task."""
+    task = build_task("task=sst2", "task.path=x", "task.label_names={0: bad, 1: good}")
+    assert task.names == ["bad", "good"]
+    assert task.decided["label_names"] == {"0": "bad", "1": "good"}
