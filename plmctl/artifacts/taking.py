@@ -16,6 +16,7 @@ from plmctl.artifacts.loading import Source, open_source, refuse_infinite
 from plmctl.config.walks import select
 from plmctl.core.errors import DataError
 from plmctl.core.terminal import tell
+from plmctl.heads.base import POOLER
 from plmctl.heads.inner import Inner
 from plmctl.models.base import Model
 from plmctl.nn.added_cells import rename_plain
@@ -25,6 +26,7 @@ from plmctl.nn.tables import token_rows
 from plmctl.training.checkpoint import Fit, load_tensors
 
 _BACKBONE = "backbone."  # the first word of the names of tensors of a model's network
+HEADS = "heads."  # and those of heads
 WORDS = "heads.mlm."  # the head that predicts masked words
 
 
@@ -59,9 +61,24 @@ def take(
     new = ", ".join(name_parts(random, among=model.state_dict(keep_vars=True)))
     left = ", ".join([*name_parts(fit.unexpected, among=tensors), *unused])
     message = f"from {source}: {len(fit.taken)} tensors taken"
-    message += f"; new and random: {new}" if new else ", nothing is new in the model"
+    whole = ", nothing is new in the model"
+    if parted := _find_parted(model, fit):
+        whole = f"; their input is no longer what they were trained on: {', '.join(parted)}"
+    message += f"; new and random: {new}" if new else whole
     say(message + (f"; not used: {left}" if left else ""))
     return fit
+
+
+def _find_parted(model: Model, fit: Fit) -> list[str]:
+    """Heads whose last map is taken, and no layer before it: a layer of their own or the pooler."""
+    unused = {name.split(".")[1] for name in fit.unexpected if name.startswith(HEADS)}
+    taken = dict.fromkeys(name.split(".")[1] for name in fit.taken if name.startswith(HEADS))
+    pooled = POOLER in unused and POOLER not in taken
+    return [
+        f"{HEADS}{name}"
+        for name in taken
+        if name in unused or (pooled and getattr(model.heads[name], "about", "") == "rows")
+    ]
 
 
 def list_new_parts(objective: nn.Module, model: nn.Module) -> list[str]:

@@ -76,7 +76,9 @@ def architecture_of(family: Family, name: str | None, tensors: Weights) -> Archi
         if set(matching.heads) < set(a.heads) and not matching.bare and a.in_file(tensors)
     ]
     architecture = max([matching, *more], key=lambda a: len(a.heads))
-    carried = not architecture.bare and all(
+    # a head of rows in a class without a pooler reads none: released RoBERTa has a spare one
+    unpooled = not {"class", "score", "choice"}.isdisjoint(architecture.heads)
+    carried = not (architecture.bare or unpooled) and all(
         family.prefix + part in tensors for rule in family.pooler for part in rule.theirs
     )
     return with_pooler(family, architecture) if carried else architecture

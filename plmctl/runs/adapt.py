@@ -21,7 +21,7 @@ from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.heads.sentences import SENTENCE
 from plmctl.interop.sentence_folder import SentenceSettings
-from plmctl.runs.row_heads import find_classifier, fit_row_heads
+from plmctl.runs.row_heads import find_classifier, fit_row_heads, take_layers
 from plmctl.runs.trained_adapters import find_adapters
 
 Training = TypeVar("Training", Pretrain, Finetune)
@@ -175,13 +175,13 @@ def complete(spec: Finetune) -> Finetune:
         refuse_another_model(spec.provenance.overrides, OF_THE_MODEL, key="checkpoint")
         source = open_source(spec.checkpoint, thaw(spec.kept_layers), plugins=spec.plugins)
         refuse_methods(source, "checkpoint")
-        spec = _take_model(find_adapters(spec, source), source.config)
+        return fit_to(find_adapters(spec, source), source.config)
     return fit_row_heads(spec)
 
 
 def fit_to(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
     """The spec as `complete` makes it for a checkpoint that a run of `config` will have written."""
-    return fit_row_heads(_take_model(spec, config))
+    return take_layers(fit_row_heads(_take_model(spec, config)), config.get("heads") or {})
 
 
 def _take_model(spec: Finetune, config: Mapping[str, Any]) -> Finetune:

@@ -52,6 +52,23 @@ def fit_row_heads(spec: Finetune) -> Finetune:
     return spec.replace({"heads": heads, **changes}) if chosen or POOLER in spec.heads else spec
 
 
+def take_layers(spec: Finetune, trained: Mapping[str, Any]) -> Finetune:
+    """The spec whose heads have the layers of the `trained` ones, those of the checkpoint. The last
+    map of a head reads these layers.
+
+    A word of the command line stays.
+    """
+    changes = {
+        f"heads.{name}.{key}": own[key]
+        for name, node in spec.heads.items()
+        for own in [trained.get(name) or {}]
+        for key in (*INNER, "bias")
+        if key in own and own.get("_target_") == node["_target_"]
+    }
+    written = spec.provenance.keys
+    return spec.replace({path: value for path, value in changes.items() if path not in written})
+
+
 def _choose_pooling(spec: Finetune, name: str) -> Finetune:
     """The spec whose model classifies rows by this pooling; with several vectors, which no pooler
     reads, by a head with a layer of its own.

@@ -72,7 +72,7 @@ def assert_same(found: Tensor, wanted: Tensor, mask: Tensor) -> None:
 def test_full_attention(kind: str, tmp_path: Path) -> None:
     theirs, folder = published(tmp_path, kind, **FULL)
     loaded, (ids, mask) = plmctl.load(folder), rows()
-    assert not loaded.source.unused
+    assert {name.rpartition(".")[0] for name in loaded.source.unused} <= {"bert.pooler"}
     wanted = theirs(ids, attention_mask=mask.long())[0]
     assert_same(read(loaded.model.eval(), HEADS.get(kind), ids, mask), wanted, mask)
 

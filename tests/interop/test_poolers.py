@@ -8,13 +8,17 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import plmctl
+from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.convert import convert
+from plmctl.artifacts.taking import take
 from plmctl.config import compose
 from plmctl.runs import finetuning
+from plmctl.runs.adapt import complete
 
 transformers = pytest.importorskip("transformers")
 # of pretraining, whose absence makes a masked model
@@ -130,3 +134,37 @@ def test_fine_tuning_takes_the_pooler_and_names_what_it_leaves(
     assert (
         "tensors taken; new and random: heads.class; not used: heads.mlm, bert.extra.bias" in said
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [("RobertaForSequenceClassification", "roberta.pooler.dense"), ("BigBird", "bert.pooler")],
+)
+def test_a_head_of_rows_reads_no_spare_pooler(name: str, prefix: str, published) -> None:
+    """As in the file of the released roberta-large-mnli; BigBird's class has one, and no use."""
+    model, folder = published(name if "For" in name else f"{name}ForSequenceClassification")
+    spare = {"weight": torch.eye(16), "bias": torch.ones(16)}
+    edited(folder, type(model).__name__, added={f"{prefix}.{k}": t for k, t in spare.items()})
+    found = plmctl.load(folder)
+    assert list(found.model.heads) == ["class"]
+
+
+def test_a_head_whose_input_is_new_is_named(published) -> None:
+    """ELECTRA's own head has a layer of its own, BERT's the pooler."""
+    said: list[str] = []
+    for name in ("ElectraForSequenceClassification", "BertForSequenceClassification"):
+        source = plmctl.load(published(name)[1]).source
+        heads = {"class": {**source.config["heads"]["class"], "dense": False}}
+        model = build_model({**source.config, "heads": heads}, vocab_size=source.vocab_size)
+        take(model, source.tensors, source="a", say=said.append)
+    line = "; their input is no longer what they were trained on: heads.class; not used: heads."
+    assert [each.partition(" taken")[2] for each in said] == [f"{line}class.dense", f"{line}pooler"]
+
+
+def test_fine_tuning_takes_the_layers_of_a_head(published, with_tokenizer, tmp_path: Path) -> None:
+    folder = with_tokenizer(published("ElectraForSequenceClassification")[1])
+    words = [f"checkpoint={folder}", "task=classification", f"task.path={tmp_path}"]
+    layer = complete(compose.compose("finetune", None, words)).heads["class"]
+    assert (layer["dense"], layer["activation"]) == (True, "gelu")
+    words.append("heads.class.dense=false")
+    assert complete(compose.compose("finetune", None, words)).heads["class"]["dense"] is False
