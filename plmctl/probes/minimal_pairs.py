@@ -83,7 +83,7 @@ class MinimalPairs(PairScorer, Probe):
             done = ProgressLine("sentences", len(list_sentences(pairs)))
             scored = self.score_pairs(model, loaded.tokenizer, pairs, device, done)
         extra: dict[str, Any] = {"checkpoint": opened.folder, "score": scored.way}
-        extra["ties"] = self.ties
+        extra |= {"ties": self.ties, "chance": 0.5}
         extra["intervals"] = describe_intervals(pairs, self.judge(scored.good, scored.bad))
         place = Path(self.path or "")
         name = (place if place.exists() else place.parent).name or "pairs"  # a pattern has none

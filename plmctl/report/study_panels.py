@@ -121,9 +121,16 @@ def findings(study: StudyFolder) -> list[Block]:
         shown = name_metric(own)
         blocks += [Heading(shown, 3), *([Paragraph(about)] if about else [])]
         blocks += _draw_metric(shown, name, own, table)
-        alone = " ".join([explain_table(table), *notes])
+        alone = " ".join([explain_table(table), *_choose_notes(metric, notes, study)])
         blocks.append(replace(make_metric_table(own), note=alone))
     return [*blocks, Paragraph(explain_table(table)), *map(Paragraph, notes)]
+
+
+def _choose_notes(metric: str, notes: Sequence[str], study: StudyFolder) -> list[str]:
+    """The notes on a metric, which begin with its name, its key or its task."""
+    node = (study.settings.get("metrics") or {}).get(metric) or {}
+    names = (f"{metric}:", f"{node.get('of')}:", f"{node.get('key')} ")
+    return [line for line in notes if line.removeprefix("† ").startswith(names)]
 
 
 def _draw_metric(
@@ -138,6 +145,7 @@ def _draw_metric(
     baseline = table["baseline"]
     base = next((level.value for level in levels if level.name == baseline), None)
     marks = {} if base is None else {baseline: base}
+    marks |= (table.get("floors") or {}).get(rows[0]["metric"]) or {}
     differences = [_level_difference(row) for row in rows if row["difference"] is not None]
     blocks: list[Block] = []
     if levels:

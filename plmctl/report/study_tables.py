@@ -100,6 +100,11 @@ def name_metric(rows: Sequence[Mapping[str, Any]]) -> str:
     return spell_metric(name, [name] if rows[0].get("percent") else ())
 
 
+def spell_floors(floors: Mapping[str, float]) -> str:
+    """`chance: 0.5000; words: 0.7317`: what is reached without pretraining."""
+    return "; ".join(f"{name}: {format_figures(value, 4)}" for name, value in floors.items())
+
+
 def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
     """The rows of one metric of table.json, as (head, rows) of text."""
     unit = next((row["unit"] for row in rows if row["published"] is not None), None)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from plmctl.analysis.statistics import ALPHA
 from plmctl.report.latex import escape, format_table, join_cells, list_needs
 from plmctl.report.study_tables import (
     ALONE,
@@ -19,10 +20,14 @@ from plmctl.report.study_tables import (
     name_family,
     name_level,
     name_metric,
+    spell_floors,
 )
 
-MEANS = r"Mean $\pm$ standard deviation over {seeds}{bold}."
-BOLD = "; best means in bold"
+MEANS = r"Mean $\pm$ standard deviation over {seeds}."
+BOLD = (
+    " Bold: the best mean of all arms, where its difference from {baseline} (of {baseline} from all"
+    r" others) has $p < {alpha:g}$."
+)
 DIFFERENCES = (
     " Difference from {baseline}, with its {level} interval by Student's $t$ over pairs of equal"
     " seeds{welch}; $p$: the paired test, corrected by Holm for {count}.{alone}"
@@ -37,7 +42,7 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     rows: Sequence[Mapping[str, Any]] = record["rows"]
     metrics = {row["metric"]: [each for each in rows if _same(each, row)] for row in rows}
     best = {
-        name: _find_best(arms, name in lower, whole=not record["missing"])
+        name: _find_best(arms, name in lower, str(record["baseline"]), not record["missing"])
         for name, arms in metrics.items()
     }
     counted = len({row["n"] for row in rows}) > 1  # then a column says how many seeds an arm has
@@ -46,7 +51,10 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     body: list[str] = []
     for name, arms in metrics.items():
         arrow = r"$\downarrow$" if name in lower else r"$\uparrow$"
-        title = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{escape(name_metric(arms))}}} {arrow}}}"
+        floors = spell_floors((record.get("floors") or {}).get(name) or {})
+        below = f" ({escape(floors)})" if floors else ""
+        title = rf"\emph{{{escape(name_metric(arms))}}} {arrow}{below}"
+        title = rf"\multicolumn{{{len(head)}}}{{l}}{{{title}}}"
         cells = _list_cells(arms, best[name], counted)
         lines = [[escape(row["arm"]), *own] for row, own in zip(arms, cells, strict=True)]
         body += [r"\midrule", title + r" \\", *map(join_cells, lines)]
@@ -61,21 +69,32 @@ def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return bool(row["metric"] == other["metric"])
 
 
-def _find_best(rows: Sequence[Mapping[str, Any]], lower: bool, whole: bool) -> str | None:
-    """The best mean as it is shown; None where arms have different numbers of seeds, or all the
-    same mean.
+def _find_best(
+    rows: Sequence[Mapping[str, Any]], lower: bool, baseline: str, whole: bool
+) -> str | None:
+    """The best mean as it is shown; None where arms have different numbers of seeds, or no test
+    says that it is the best.
 
     Args:
         rows: the arms of a metric.
         lower: less is better.
+        baseline: The arm that others are compared with.
         whole: the study is complete, so that an arm without a mean is one that has none.
     """
     known = [row for row in rows if row["mean"] is not None]
-    if len({row["n"] for row in (known if whole else rows)}) != 1:
+    if not known or len({row["n"] for row in (known if whole else rows)}) != 1:
         return None
-    best = (min if lower else max)(row["mean"] for row in known) if known else None
-    shown = {format_number(row["mean"]) for row in known}
-    return format_number(best) if len(shown) > 1 else None
+    best = (min if lower else max)(known, key=lambda row: row["mean"])
+    others = [row for row in known if row["arm"] != baseline]
+    tested = others if best["arm"] == baseline else [best]
+    return format_number(best["mean"]) if tested and all(map(_is_decided, tested)) else None
+
+
+def _is_decided(row: Mapping[str, Any]) -> bool:
+    """Whether the difference of an arm from the baseline has a small p, and is one of models that
+    have learned something.
+    """
+    return row["p_holm"] is not None and row["p_holm"] < ALPHA and not row.get("mark")
 
 
 def _list_cells(
@@ -121,12 +140,13 @@ def _spell(number: str) -> str:
 
 def _explain(record: Mapping[str, Any], bold: bool) -> str:
     """The caption behind the title: what the columns are, and what is not there yet."""
-    text = MEANS.format(seeds=count_seeds(record), bold=BOLD if bold else "")
+    baseline, level = escape(str(record["baseline"])), escape(name_level(record))
+    text = MEANS.format(seeds=count_seeds(record))
+    text += BOLD.format(baseline=baseline, alpha=ALPHA) if bold else ""
     if any(row["difference"] is not None for row in record["rows"]):
         number = count_tested(record)
         none = "no comparison, since none has a spread over two seeds yet"
         count = name_family(number) if number else none
-        baseline, level = escape(str(record["baseline"])), escape(name_level(record))
         alone = ALONE if number > 1 else ""
         welch = " (Welch's where the seeds differ)" if _is_unpaired(record) else ""
         text += DIFFERENCES.format(

@@ -27,6 +27,7 @@ from plmctl.study.unlike import explain_unlike
 from plmctl.tasks.scores.below import describe_one_answer, list_unbeaten
 from plmctl.use.predict import AVERAGE
 
+CHANCE = "chance"  # in result.json, or a score next to others
 BEGUN, NOT_RUN = "begun, not finished", "not run yet"
 # how a job ended -> an arm without a value
 ABSENT = {"failed": "failed", "skipped": "failed", "stopped": "stopped early"}
@@ -288,16 +289,37 @@ class Results:
         stated = (self._scores(name).get("percent") or () for name in done if self._done([name]))
         return any(metric.key in names for names in stated)
 
+    def find_floors(self, metric: Metric) -> dict[str, float]:
+        """{name: value} of answers without a model of language: chance, and simple models of the
+        same examples.
+        """
+        if metric.of == PRETRAIN:
+            return {}
+        done = (name for cell in self.plan.cells for name in self._find_jobs(metric.of, cell))
+        found = (self._read_floors(name, metric.key) for name in done if self._done([name]))
+        return next(filter(None, found), {})
+
+    def _read_floors(self, name: str, key: str) -> dict[str, float]:
+        result, file = self._scores(name), self.locate(name) / RUN / BASELINES
+        splits = read_json(file) if file.is_file() else {}
+        models: Mapping[str, Mapping[str, float]] = splits.get("dev") or {}
+        chance = result.get(CHANCE, self._choose_scores(name).get(CHANCE))
+        known = {} if chance is None else {CHANCE: float(chance)}
+        return known | {model: float(own[key]) for model, own in models.items() if key in own}
+
+    def _choose_scores(self, name: str) -> Mapping[str, Any]:
+        """The scores on the dev split, or of an evaluation the average or else the first ones."""
+        splits = self._scores(name)["metrics"]
+        first: Mapping[str, Any] = next(iter(splits.values()), {})
+        return splits.get("dev") or splits.get(AVERAGE) or first
+
     def _list_lower(self, name: str) -> Sequence[str]:
         """The scores of a fine-tuning of which a lower value is better."""
         found: Sequence[str] = self._scores(name).get("lower") or ()
         return found
 
     def _score(self, name: str, metric: Metric) -> float | None:
-        """The score on the dev split, or of an evaluation the average or else the first score."""
-        splits = self._scores(name)["metrics"]
-        first: Mapping[str, Any] = next(iter(splits.values()), {})
-        scores = splits.get("dev") or splits.get(AVERAGE) or first
+        scores = self._choose_scores(name)
         if metric.key in scores:
             return float(scores[metric.key])
         known = f"{nearest(metric.key, scores)}: {', '.join(scores)}"

@@ -133,10 +133,9 @@ def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str
         def write(notes: Sequence[str]) -> dict[str, Any]:
             results = Results(rounds.part, journal.states, journal.locate)
             seconds = rounds.measure_time()
-            notes = [*notes, *list_warnings(rounds.part, journal.events)]
-            return write_table(
-                plan.study, results, folder, notes=notes, looks=looks, seconds=seconds
-            )
+            warnings = list_warnings(rounds.part, journal.events)
+            told = {"notes": notes, "warnings": warnings}
+            return write_table(plan.study, results, folder, **told, looks=looks, seconds=seconds)
 
         journal.ended_one = live = LiveTable(lambda: write([GOING]))
         for _ in rounds:

@@ -27,6 +27,7 @@ from plmctl.report.study_tables import (
     make_cost_table,
     make_metric_table,
     name_metric,
+    spell_floors,
 )
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.formulas import guard
@@ -134,6 +135,7 @@ def write_table(
     folder: Path,
     *,
     notes: Sequence[str] = (),
+    warnings: Sequence[str] = (),
     looks: Looks | None = None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:
@@ -144,6 +146,7 @@ def write_table(
         results: The results of the jobs that have run.
         folder: The folder of the study.
         notes: paragraphs behind the tables.
+        warnings: Paragraphs from the logs of jobs, which the table for a paper leaves out.
         looks: The looks that p-values and verdicts follow from; None: the results as they are.
         seconds: The seconds of wall-clock time that the study has taken.
 
@@ -158,10 +161,11 @@ def write_table(
     costs = [{"arm": arm, **results.cost(arm)} for arm in dict.fromkeys(study.arms)]
     missing = list_missing(results)
     alone = any(row["test"] == "none" for row in rows)
-    notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
+    notes = [*notes, *warnings, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
     notes += [*describe_untrained(study), *results.list_held_out()]
     notes += [*results.list_ways(), *results.list_ties(), *unlearned.list_notes()]
     lower = {name for name, metric in study.metrics.items() if results.lower_is_better(metric)}
+    floors = {name: results.find_floors(metric) for name, metric in study.metrics.items()}
     record = {
         "study": study.name,
         "title": study.title,
@@ -175,16 +179,20 @@ def write_table(
         "jobs": len(results.states),
         "notes": notes,
         "about": {
-            name: _describe(metric, lower=name in lower, sampled=not results.validates)
+            name: _describe(
+                metric, floors[name], lower=name in lower, sampled=not results.validates
+            )
             for name, metric in study.metrics.items()
         },
+        "floors": floors,
     }
     if looks:
         record["looks"] = [{"seeds": look.seeds, "share": look.share} for look in looks.made]
         record["most_seeds"] = len(study.seeds)
     write_json(folder / "table.json", record)
     write_text(folder / "table.csv", _csv(rows, costs, notes))
-    write_text(folder / "table.tex", format_latex(record, lower))
+    paper = {**record, "notes": [line for line in notes if line not in warnings]}
+    write_text(folder / "table.tex", format_latex(paper, lower))
     write_page(_blocks(study, results, record), folder / "table.md")
     return record
 
@@ -251,7 +259,7 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     return blocks
 
 
-def _describe(metric: Metric, *, lower: bool, sampled: bool) -> str:
+def _describe(metric: Metric, floors: Mapping[str, float], *, lower: bool, sampled: bool) -> str:
     held_out = ""
     if metric.validated:
         held_out = f", on {'a sample, no validation: ' if sampled else ''}the held-out documents"
@@ -259,6 +267,7 @@ def _describe(metric: Metric, *, lower: bool, sampled: bool) -> str:
     source = metric.published.source if metric.published else ""
     side = "lower" if lower else "higher"
     about = f"{'exp of ' if metric.exp else ''}{metric.key} of {where}; {side} is better."
+    about += f" Without pretraining: {spell_floors(floors)}." if floors else ""
     return about + (f" Published: {source}." if source else "")
 
 

@@ -171,7 +171,7 @@ def test_ways_of_scoring_that_differ_are_named(plan: StudyPlan, here: Path) -> N
         assert line in (here / f"table.{end}").read_text(encoding="utf-8")
     assert rf"{escape(line)}\par" in (here / "table.tex").read_text(encoding="utf-8")
     alone = findings.draw(StudyFolder(here, {}, read_json(here / "table.json")))
-    assert sum(line in getattr(block, "note", "") for block in alone) == len(plan.study.metrics)
+    assert sum(line in getattr(block, "note", "") for block in alone) == 1  # of its own metric
 
 
 def test_verdicts_among_models_that_learned_nothing_are_marked(plan: StudyPlan, here: Path) -> None:
@@ -232,6 +232,25 @@ def test_verdicts_among_pretrainings_at_the_frequencies_are_marked(
         assert ("no better than those of the freq" in str(record["notes"])) == bool(marked)
         for end, mark in {"md": " †", "html": "†<", "csv": "†", "tex": r"$^\dagger$"}.items():
             assert (mark in (here / f"table.{end}").read_text(encoding="utf-8")) == bool(marked)
+
+
+def test_what_is_reached_without_pretraining_stands_next_to_its_metric(
+    plan: StudyPlan, here: Path
+) -> None:
+    leave(plan, here)
+    cell = plan.cells[0]
+    for name in (name for names in cell.tuned["toy"] for name in names):
+        write(here / name, "baselines.json", {"dev": {"most frequent": {"accuracy": 0.625}}})
+    (evaluation, *_) = cell.evals["train"].values()
+    file = here / evaluation / "run" / "result.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chance": 0.5}))
+    record = write_table(plan.study, results(plan, here), here, warnings=["lines were joined"])
+    known = {"perplexity": {}, "toy": {"most frequent": 0.625}, "on train": {"chance": 0.5}}
+    assert {name: record["floors"][name] for name in known} == known
+    tex, page = (here / "table.tex").read_text(), (here / "table.md").read_text()
+    assert r"\emph{toy} $\uparrow$ (most frequent: 0.625)" in tex
+    assert "higher is better. Without pretraining: chance: 0.5." in page
+    assert ("lines were joined" in page, "lines were joined" in tex) == (True, False)
 
 
 def test_tied_pairs_are_counted_by_arm(plan: StudyPlan, here: Path) -> None:
@@ -421,8 +440,10 @@ def test_the_table_for_a_paper() -> None:
         r"% needs \usepackage{booktabs}; written by plmctl ablate",
         r"\begin{table}",
         r"\centering",
-        r"\caption{Rates \{x\} \textasciitilde{} \$y\$. Mean $\pm$ standard deviation over 3 seeds;"
-        r" best means in bold. Difference from a\_b \& c, with its 95\% interval by Student's $t$"
+        r"\caption{Rates \{x\} \textasciitilde{} \$y\$. Mean $\pm$ standard deviation over 3 seeds."
+        r" Bold: the best mean of all arms, where its difference from a\_b \& c (of a\_b \& c from"
+        r" all others) has $p < 0.05$."
+        r" Difference from a\_b \& c, with its 95\% interval by Student's $t$"
         r" over pairs of equal seeds; $p$: the paired test, corrected by Holm for all"
         r" 2 comparisons. Intervals are not corrected for the number of comparisons: each has its"
         r" level alone.}",
@@ -465,11 +486,25 @@ def test_the_numbers_of_a_column_have_equally_many_digits_behind_the_point() -> 
     ]
 
 
-def test_nothing_is_bold_where_nothing_is_best() -> None:
-    tied = [_row("accuracy", arm, 0.81231 + 1e-6 * i, 0.01) for i, arm in enumerate("ab")]
-    assert "bold" not in format_latex({**RECORD, "rows": tied}, [])
-    two_best = format_latex({**RECORD, "rows": [*tied, _row("accuracy", "c", 0.7, 0.1)]}, [])
-    assert two_best.count("mathbf{0.8123") == 2
+def test_nothing_is_bold_where_no_test_says_that_it_is_best() -> None:
+    """The mean of an arm is bold by its own test, that of the baseline by the tests of all others;
+    and not where both sides have learned nothing.
+    """
+    base, sure, unsure = "a_b & c", _found(0.2, 0.1, 0.3, 0.01), _found(0.2, -0.1, 0.5, 0.2)
+
+    def count(best: tuple[float, Any], other: tuple[float, Any]) -> int:
+        rows = [
+            _row("f1", "b", best[0], 0.1, **best[1]),
+            _row("f1", "c", other[0], 0.1, **other[1]),
+        ]
+        record = {**RECORD, "rows": [_row("f1", base, 0.7, 0.1), *rows]}
+        return format_latex(record, []).count("mathbf")
+
+    assert count((0.9, sure), (0.8, unsure)) == 1
+    assert count((0.9, unsure), (0.8, sure)) == 0
+    assert count((0.5, sure), (0.6, sure)) == 1
+    assert count((0.5, sure), (0.6, unsure)) == 0
+    assert count((0.9, {**sure, "mark": "†"}), (0.8, unsure)) == 0
     same = _row("accuracy", "b", 0.5, 0.0, difference=0.0, test="no spread")
     (line,) = (
         each
