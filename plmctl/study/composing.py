@@ -58,8 +58,8 @@ class ComposedArm:
     pretrain: Config  # an arm without pretraining has the config of its model here
     inject: Config | None  # None: no tokens are added
     tuned: Mapping[str, Sequence[Config]]  # task -> one for each point of the grid
-    # task -> (training FLOPs, updates) of all points, at most
-    tuning_work: Mapping[str, tuple[float, int]]
+    # task -> (training FLOPs, updates) of each point, at most
+    tuning_work: Mapping[str, Sequence[tuple[float, int]]]
     evals: Mapping[str, Config]
     # (training FLOPs of a token, parameters) with a vocabulary of so many tokens; None: with as
     # many as its text yields, as far as that is known before there are tokens
@@ -153,10 +153,7 @@ class Composer:
             for name, task in self.study.tasks.items()
         }
         tuned = {name: [each for each, _ in pairs] for name, pairs in all_points.items()}
-        work = {
-            name: (sum(flops for _, (flops, _) in pairs), sum(count for _, (_, count) in pairs))
-            for name, pairs in all_points.items()
-        }
+        work = {name: [own for _, own in pairs] for name, pairs in all_points.items()}
         inject = self._compose_injection(arm, model)
         by_words = arm.pretrain and config["train"].get("words")
         ratio = self._find_ratio(config) if by_words else None

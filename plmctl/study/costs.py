@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from plmctl.config.groups import LENGTHS
 from plmctl.runs.device_speed import Speed
 from plmctl.runs.stage_costs import count_tokens, count_update
 from plmctl.runs.word_ratio import WordRatio
@@ -101,7 +102,8 @@ def _work(composed: ComposedArm, tokens: float | None, speed: Speed) -> dict[str
         work = Workload(flops, speed.count_seconds(flops, updates, train["processes"]))
     tuned = {
         task: Workload(flops, speed.count_seconds(flops, updates))
-        for task, (flops, updates) in composed.tuning_work.items()
+        for task, points in composed.tuning_work.items()
+        for flops, updates in [map(sum, zip(*points, strict=True))]
     }
     return {PRETRAIN: work, **tuned}
 
@@ -131,3 +133,26 @@ def _find_time(work: Workload, own: float | None, rate: float | None) -> tuple[f
     if rate is not None and work.flops:
         return work.flops * rate, SCALED
     return work.seconds, ESTIMATED
+
+
+def spell_tuning_lengths(plan: StudyPlan) -> dict[str, str]:
+    """{task: how long its fine-tunings are}, which the budget of pretraining does not shorten."""
+    lengths: dict[str, dict[str, None]] = {}
+    for composed in plan.arms.values():
+        for task, points in composed.tuned.items():
+            for point, (_, updates) in zip(points, composed.tuning_work[task], strict=True):
+                lengths.setdefault(task, {})[_spell_length(point["train"], updates)] = None
+    return {task: " or ".join(amounts) for task, amounts in lengths.items()}
+
+
+def _spell_length(train: Mapping[str, Any], updates: int) -> str:
+    """`2.0 epochs of 16 rows an update`; `500 updates of 16 rows` where train.least_steps makes so
+    many of fewer.
+    """
+    tokens = train.get("batch_tokens")
+    of = f"{tokens} tokens" if tokens else f"{train['batch_size']} rows"
+    if train.get("epochs") and updates and updates == train.get("least_steps"):
+        fewer = f"{train['epochs']:,} epochs are fewer"
+        return f"{updates:,} updates of {of} by train.least_steps, {fewer}"
+    amounts = [f"{train[name]:,} {name}" for name in LENGTHS if train.get(name)]
+    return f"{', '.join(amounts)} of {of} an update"

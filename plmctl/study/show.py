@@ -11,7 +11,6 @@ from typing import Any
 from rich.table import Table
 
 from plmctl.analysis.statistics import ALPHA
-from plmctl.config.groups import LENGTHS
 from plmctl.core.errors import first_with_fix
 from plmctl.core.progress import clock
 from plmctl.core.terminal import counted, print_parts, screen, tell
@@ -25,13 +24,16 @@ from plmctl.report.study_tables import (
     list_equal,
     name_metric,
 )
-from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs
+from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs, spell_tuning_lengths
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
 from plmctl.study.prospects import list_prospects
 from plmctl.study.results import NOT_RUN, Results
 from plmctl.study.study import PRETRAIN
 
+NOT_OF_THE_BUDGET = (
+    "budget= is that of pretraining; finetune.overrides=[train.epochs=...] sets this"
+)
 JOBS = "jobs"  # in the folder of a study: the folders of its jobs
 
 
@@ -61,8 +63,8 @@ def show_plan(
         _show_rounds(looks)
     if hours := plan.study.hours:
         console.print(f"budget.hours={hours:g}: no seed begins that would not fit into this time")
-    for line in _lengths(plan):
-        console.print(line)
+    for task, length in spell_tuning_lengths(plan).items():
+        console.print(f"fine-tuning on {task}: {length} ({NOT_OF_THE_BUDGET})")
     for line in plan.study.left_out:
         console.print(f"left out until it is given: {line}")
     for line in list_prospects(plan):
@@ -209,21 +211,3 @@ def _show_metric(rows: Sequence[Mapping[str, Any]]) -> None:
     ]
     shown = {head: column for head, column in columns.items() if any(column)}
     print_parts(list(shown), list(zip(*shown.values(), strict=True)))
-
-
-def _lengths(plan: StudyPlan) -> list[str]:
-    """How long each fine-tuning is, which the budget of pretraining does not shorten."""
-    lengths: dict[str, dict[str, None]] = {}
-    for composed in plan.arms.values():
-        for task, points in composed.tuned.items():
-            for train in (point["train"] for point in points):
-                amounts = [f"{train[name]:,} {name}" for name in LENGTHS if train.get(name)]
-                tokens = train.get("batch_tokens")
-                of = f"{tokens} tokens" if tokens else f"{train['batch_size']} rows"
-                length = f"{', '.join(amounts)} of {of} an update"
-                lengths.setdefault(task, {})[length] = None
-    note = "budget= is that of pretraining; finetune.overrides=[train.epochs=...] sets this"
-    return [
-        f"fine-tuning on {task}: {' or '.join(amounts)} ({note})"
-        for task, amounts in lengths.items()
-    ]

@@ -31,6 +31,7 @@ from plmctl.report.study_tables import (
 )
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.formulas import guard
+from plmctl.study.costs import spell_tuning_lengths
 from plmctl.study.latex import format_latex
 from plmctl.study.learned import MARK, Unlearned
 from plmctl.study.looks import Looks, judge_tested
@@ -154,19 +155,13 @@ def write_table(
         The content of table.json.
     """
     rows = make_rows(study, results, looks)
-    unlearned = Unlearned(results)
-    marked = unlearned.find_marked()
+    marked = Unlearned(results).find_marked()
     for row in rows:
         row["mark"] = MARK if row["arm"] in marked.get(row["metric"], ()) else ""
-    costs = [{"arm": arm, **results.cost(arm)} for arm in dict.fromkeys(study.arms)]
-    missing = list_missing(results)
-    alone = any(row["test"] == "none" for row in rows)
-    notes = [*notes, *warnings, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
-    notes += [*describe_untrained(study), *results.list_held_out()]
-    notes += [*results.list_ways(), *results.list_ties(), *unlearned.list_notes()]
+    notes = [*notes, *warnings, *_list_notes(study, results, rows)]
     lower = {name for name, metric in study.metrics.items() if results.lower_is_better(metric)}
     floors = {name: results.find_floors(metric) for name, metric in study.metrics.items()}
-    record = {
+    record: dict[str, Any] = {
         "study": study.name,
         "title": study.title,
         "baseline": study.baseline,
@@ -174,15 +169,13 @@ def write_table(
         "budget": dict([study.budget] if study.budget else []),
         "seconds": seconds,
         "rows": rows,
-        "costs": costs,
-        "missing": missing,
+        "costs": [{"arm": arm, **results.cost(arm)} for arm in dict.fromkeys(study.arms)],
+        "missing": list_missing(results),
         "jobs": len(results.states),
         "notes": notes,
         "about": {
-            name: _describe(
-                metric, floors[name], lower=name in lower, sampled=not results.validates
-            )
-            for name, metric in study.metrics.items()
+            name: _describe(study.metrics[name], own, name in lower, not results.validates)
+            for name, own in floors.items()
         },
         "floors": floors,
     }
@@ -190,11 +183,25 @@ def write_table(
         record["looks"] = [{"seeds": look.seeds, "share": look.share} for look in looks.made]
         record["most_seeds"] = len(study.seeds)
     write_json(folder / "table.json", record)
-    write_text(folder / "table.csv", _csv(rows, costs, notes))
+    write_text(folder / "table.csv", _csv(rows, record["costs"], notes))
     paper = {**record, "notes": [line for line in notes if line not in warnings]}
     write_text(folder / "table.tex", format_latex(paper, lower))
     write_page(_blocks(study, results, record), folder / "table.md")
     return record
+
+
+def _list_notes(study: Study, results: Results, rows: Sequence[Row]) -> list[str]:
+    """The notes on the rows of a table."""
+    alone = any(row["test"] == "none" for row in rows)
+    return [
+        *dict.fromkeys(results.problems),
+        *([ONE_SEED] if alone else []),
+        *describe_untrained(study),
+        *results.list_held_out(),
+        *results.list_ways(),
+        *results.list_ties(),
+        *Unlearned(results).list_notes(),
+    ]
 
 
 class LiveTable:
@@ -223,9 +230,10 @@ class LiveTable:
 
 def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[Block]:
     rows: list[Row] = record["rows"]
-    budget = format_budget(record["budget"])
+    budget, lengths = format_budget(record["budget"]), spell_tuning_lengths(results.plan)
     seeds = ", ".join(map(str, record["seeds"]))
     facts = f"Baseline: {study.baseline}. Seeds: {seeds}. Budget of every pretraining: {budget}."
+    facts += "".join(f" Fine-tuning on {task}: {length}." for task, length in lengths.items())
     facts += f" Time taken: {clock(record['seconds'])}." if record["seconds"] else ""
     blocks: list[Block] = [Heading(study.title, 1), Paragraph(facts)]
     for name in study.metrics:
@@ -259,7 +267,7 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     return blocks
 
 
-def _describe(metric: Metric, floors: Mapping[str, float], *, lower: bool, sampled: bool) -> str:
+def _describe(metric: Metric, floors: Mapping[str, float], lower: bool, sampled: bool) -> str:
     held_out = ""
     if metric.validated:
         held_out = f", on {'a sample, no validation: ' if sampled else ''}the held-out documents"

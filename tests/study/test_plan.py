@@ -18,7 +18,7 @@ from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
 from plmctl.runs.word_ratio import WordRatio, guess_ratio
 from plmctl.study import plan as planning
-from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs
+from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs, spell_tuning_lengths
 from plmctl.study.plan import StudyPlan
 from plmctl.study.prospects import list_prospects
 from plmctl.study.show import _make_cost_table
@@ -452,3 +452,14 @@ def test_arms_of_tokenizers_over_tokens_are_refused(
     )
     assert f"arm 'one': tokenizer='byte_bpe': the tokens of {tokens} decide this: wordpiece" in told
     assert f"arm 'other': tokenizer.vocab_size=300: the tokens of {tokens} decide this: 600" in told
+
+
+def test_the_length_of_a_fine_tuning_is_that_of_its_updates(planned: Planned) -> None:
+    """64 examples in rows of 8 are 16 updates in 2 epochs, fewer than least_steps asks for."""
+    words = ["task.max_length=16", "train.batch_size=8", "train.steps=null", "train.epochs=2"]
+    grid = ["train.least_steps=10,500"]
+    plan = planned(finetune={**toy_study.STUDY["finetune"], "overrides": words, "grid": grid})
+    assert spell_tuning_lengths(plan) == {
+        "toy": "2.0 epochs of 8 rows an update or 500 updates of 8 rows by train.least_steps,"
+        " 2.0 epochs are fewer"
+    }
