@@ -85,7 +85,7 @@ def test_finetune_needs_neither_task_nor_checkpoint_again(tmp_path: Path) -> Non
         ("task.path=other", "started with 'data'"),
         (
             "task=rte",
-            r"task='rte': changes task\.\w+ from .* and \d+ other settings; --resume keeps",
+            r"task='rte': changes task\.[\w.]+ from .* and \d+ other settings; --resume keeps",
         ),
         ("seed=1", "seed=1"),
         ("train.lr_width=64", r"started with its default \(null\)"),
