@@ -313,7 +313,7 @@ def find_unread(split: Split, tokenizer: Tokenizer) -> dict[int, float]:
 
 def _join_texts(example: Example) -> str:
     """Its texts, one behind the other; turns of CoQA have numbers, too."""
-    return " ".join(text for text in example.texts if isinstance(text, str))
+    return " ".join([text for text in example.texts if isinstance(text, str)])
 
 
 def _list_unread(
@@ -500,11 +500,8 @@ def spell_empty(empty: int, examples: int, first: str) -> str:
 
 def has_empty_text(example: Example) -> bool:
     """Whether a text of it has no letter."""
-    return any(
-        isinstance(value, str) and not value.strip()
-        for role, value in example.fields.items()
-        if role in TEXTS
-    )
+    texts = [value for role, value in example.fields.items() if role in TEXTS]
+    return "" in [text.strip() for text in texts if isinstance(text, str)]
 
 
 def count_labels(examples: Iterable[Example]) -> Counter[str]:

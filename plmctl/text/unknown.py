@@ -85,6 +85,8 @@ def find_full_width(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[int, Cou
     the tokenizer reads them as usual ones.
     """
     lists = {number: own for number, text in enumerate(texts) if (own := _FULL_WIDTH.findall(text))}
+    if not lists:
+        return {}
     usual = {each: unicodedata.normalize("NFKC", each) for own in lists.values() for each in own}
     apart = {each for each in usual if tokenizer.encode(each) != tokenizer.encode(usual[each])}
     return {
