@@ -11,6 +11,7 @@ from plmctl.config.command import About, Lines, find_command, find_settings
 from plmctl.config.headers import describe_options
 from plmctl.config.instead import INSTEAD
 from plmctl.config.other_names import ours
+from plmctl.config.other_values import say, say_instead
 from plmctl.config.part_help import list_settings
 from plmctl.config.recipes import conf_dir, recipes_dir
 from plmctl.config.schema import hints
@@ -135,9 +136,13 @@ def name_setting(option: str, value: str, command: str) -> str:
     key = option.lstrip("-").replace("-", "_")
     known = key.partition(".")[0] in groups
     if key in INSTEAD and not known:
-        return f"{INSTEAD[key].typed or 'leave it out'}  # {INSTEAD[key].words}"
+        words = say_instead(key, INSTEAD[key].typed, value, lambda _: None)
+        words = words.replace("<command>", command)
+        return f"{words or 'leave it out'}  # {INSTEAD[key].words}"
     setting = key if known else ours(key, lambda name: name.partition(".")[0] in groups)
-    return setting if "=" in setting or not setting else spell_word(f"{setting}={value}")
+    if known or not setting:
+        return spell_word(f"{setting}={value}") if setting else ""
+    return say(key, setting, value, lambda _: None) or f"leave it out  # {setting} is as usual"
 
 
 def _of_task(name: str) -> list[tuple[str, str]]:

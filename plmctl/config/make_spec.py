@@ -84,7 +84,7 @@ def _make_record(
         if hint is None:
             other = ours(where, lambda name: name.partition(".")[0] in top)
             known = [f"{path}{name}" for name in annotations]
-            near = [other.partition("=")[0]] if other else guess(where, known)
+            near = [other] if other else guess(where, known)
             allowed = f"there is no such setting{did_you_mean(near)}"
             errors.append(Unknown(where, value, allowed, meant="".join(near[:1])))
         elif not _is_group(hint):

@@ -13,12 +13,13 @@ MISSPELT = 0.93  # least likeness of a whole key; a letter is wrong
 BESIDE = 0.85
 SHOWN = 3  # settings of one name that a message lists
 
-# ours -> theirs: a setting, or a setting with the value that says it; a name with a dot is meant
-# with it
+# ours -> theirs; a name with a dot is meant with it
 OURS = {
     "optim.lr": "learning_rate lr max_lr peak_lr base_lr init_lr",
     "optim.weight_decay": "weight_decay wd",
-    "optim.betas=[0.9,0.999]": "betas adam_betas adam_beta1 adam_beta2 beta1 beta2",
+    "optim.betas": "betas adam_betas",
+    "optim.betas.0": "adam_beta1 beta1",
+    "optim.betas.1": "adam_beta2 beta2",
     "optim.eps": "adam_epsilon adam_eps epsilon",
     "optim": "optimizer",
     "schedule": "lr_scheduler lr_scheduler_type scheduler",
@@ -32,28 +33,31 @@ OURS = {
         "train_batch_size per_device_train_batch_size per_gpu_train_batch_size train.batch"
     ),
     "train.batch_tokens": "max_tokens tokens_per_batch batch_tokens",
-    "train.micro_batch_size=<train.batch_size / accumulated batches>": (
+    "train.micro_batch_size": (
         "gradient_accumulation_steps gradient_accumulation accumulate_grad_batches update_freq"
     ),
-    "eval.batch_size": "eval_batch_size per_device_eval_batch_size",
+    "eval.batch_size": "eval_batch_size per_device_eval_batch_size per_gpu_eval_batch_size",
     # for plmctl eval, embed and generate
-    "batch_size": "eval_batch_size per_device_eval_batch_size",
+    "batch_size": (
+        "eval_batch_size per_device_eval_batch_size per_gpu_eval_batch_size train_batch_size"
+    ),
     "train.epochs": "epochs num_epochs n_epochs max_epoch max_epochs num_train_epochs",
     "train.steps": (
         "steps max_steps num_steps total_steps train_steps num_train_steps max_update max_updates"
-        " max_iters updates num_updates"
+        " max_iters updates num_updates total_num_update"
     ),
-    "train.precision=fp16": "fp16 half",
-    "train.precision=bf16": "bf16",
-    "train.precision=auto": "amp mixed_precision",
+    "train.precision": "fp16 half bf16 amp mixed_precision dtype torch_dtype precision",
+    "precision": ("fp16 half bf16 mixed_precision dtype torch_dtype fp16_full_eval bf16_full_eval"),
     "train.compile": "torch_compile",
-    "train.device=cpu": "no_cuda use_cpu",
+    "train.device": "no_cuda use_cpu",
+    "device": "no_cuda use_cpu",
     "train.processes": "n_gpu num_gpus devices world_size nproc_per_node",
+    "train.timeout": "ddp_timeout",
     "train.save_every": "save_steps save_interval save_interval_updates checkpoint_every",
     "train.save_async": "async_save async_checkpoint use_async_checkpoint async_mode",
     "train.log_every": "logging_steps log_interval",
     "train.eval_every": "eval_steps eval_interval validate_interval val_check_interval",
-    "train.keep_last": "save_total_limit",
+    "train.keep_last": "save_total_limit keep_last_epochs keep_interval_updates",
     "train.keep_best": "load_best_model_at_end",
     "size.width": "hidden_size d_model n_embd embed_dim hidden_dim model_dim",
     "size.num_layers": "num_hidden_layers n_layer n_layers num_layers encoder_layers",
@@ -62,6 +66,7 @@ OURS = {
     "model.stack.cells.f.activation": "activation activation_function activation_fn hidden_act",
     "model.embedding.dropout": "dropout hidden_dropout_prob hidden_dropout resid_pdrop embd_pdrop",
     "model.stack.cells.a.dropout": "attention_dropout attention_probs_dropout_prob attn_pdrop",
+    "heads.class.dropout": "classifier_dropout",
     "pattern.reach": "pattern.width pattern.window attention_window sliding_window window_size",
     "noise.rate": "mlm_probability mlm_prob mask_prob mask_ratio masking_ratio masked_lm_prob",
     "tokenizer.vocab_size": "vocab_size",
@@ -73,59 +78,63 @@ OURS = {
     "task.max_length": (
         "max_length max_len max_seq_len max_seq_length seq_len seq_length max_source_length"
     ),
-    "task.max_target": "max_target_length",
+    "task.max_target": "max_target_length generation_max_length",
     "task.path": (
         "train_file train_data train_path data_path data_dir dataset dataset_path dataset_name"
     ),
+    "task": "task_name",
+    "task.columns.text": "text_column_name text_column_names text_column sentence1_key",
+    "task.columns.text2": "sentence2_key",
+    "task.columns.label": "label_column_name label_column",
     "data.path": (
         "train_file train_data train_path train_data_file data_path data_dir dataset dataset_path"
         " dataset_name"
     ),
     "data.valid_path": "validation_file valid_file valid_path val_path eval_data_file",
+    "data.field": "text_column_name text_column",
     "run.dir": "out output_dir out_dir save_dir",
     "out": "run.dir output_dir out_dir save_dir",
     "checkpoint": (
         "run.dir ckpt model_name_or_path model_name model_path pretrained pretrained_model"
         " from_pretrained"
     ),
-    "init": "model_name_or_path model_name model_path pretrained pretrained_model from_pretrained",
+    "init": (
+        "model_name_or_path model_name model_path pretrained pretrained_model from_pretrained"
+        " finetune_from_model"
+    ),
     "teacher": "teacher_model teacher_path teacher_name_or_path",
-    "search.width": "num_beams beam_size beam",
+    "search.width": "num_beams beam_size beam generation_num_beams",
     "search.alpha": "length_penalty lenpen",
     "search.no_repeat_ngram": "no_repeat_ngram_size",
     "search.excluded": "bad_words_ids suppress_tokens",
     "search.last": "forced_eos_token_id",
     "max_new": "max_new_tokens",
+    "normalize": "normalize_embeddings",
+    "dimensions": "truncate_dim",
+    "prompt": "prompt_name",
     "seed": "random_seed manual_seed data_seed seed_everything",
-    "train.checkpoint_activations=true": (
+    "train.checkpoint_activations": (
         "gradient_checkpointing activation_checkpointing checkpoint_activations"
     ),
     "train.patience": "early_stopping_patience patience",
     "train.best_metric": "metric_for_best_model best_checkpoint_metric monitor",
-    "train.deterministic=true": "full_determinism deterministic",
-    "train.minutes": "max_time max_minutes time_limit",
+    "train.deterministic": "full_determinism deterministic",
+    "train.minutes": "max_time max_minutes time_limit stop_time_hours",
     "train.share": "limit_train_batches max_train_samples train_subset_fraction",
-    "train.precision": "dtype torch_dtype precision",
     "task.label_smoothing": "label_smoothing label_smoothing_factor",
     "task.class_weights": "class_weight class_weights",
-    "task.label_names": "label_names id2label label_list",
+    "task.label_names": "label_names id2label label2id label_list",
     "run.name": "run_name experiment_name",
-    "run.trackers": "trackers",
+    "run.trackers": ("trackers report_to wandb use_wandb logger loggers"),
 }
+THEIRS = frozenset(name for theirs in OURS.values() for name in theirs.split())
 
 
 def ours(key: str, known: Callable[[str], bool]) -> str:
-    """Our name for a setting of another trainer, the first one that `known` accepts; with a value
-    where that differs.
-    """
+    """Our name for a setting of another trainer, the first one that `known` accepts."""
     names = (key, key.rpartition(".")[2])
     return next(
-        (
-            name
-            for name, theirs in OURS.items()
-            if {*names} & {*theirs.split()} and known(name.partition("=")[0])
-        ),
-        "",
+        (name for name, theirs in OURS.items() if {*names} & {*theirs.split()} and known(name)), ""
     )
 
 

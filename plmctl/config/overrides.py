@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import MISSING, parameters_of
-from plmctl.config.command import RECIPE
+from plmctl.config.command import RECIPE, find_command
 from plmctl.config.instead import INSTEAD, OF_TRAINERS
 from plmctl.config.named_parts import find_target, list_parts, match_name
-from plmctl.config.other_names import guess, ours
+from plmctl.config.other_names import OURS, THEIRS, guess, ours
+from plmctl.config.other_values import find_option, say, say_instead
 from plmctl.config.quoting import quote
 from plmctl.config.recipes import recipe_names, slots
 from plmctl.config.schema import MANY, OF_THE_MODEL
@@ -214,7 +215,8 @@ def _explain_option(
         allowed, fix = f"{option} is a part of '{owners[0]}'", f"{owners[0]}={option}"
     else:
         allowed = f"there is no such {key}{nearest(option, options)}"
-        meant = find_alike(option, options)
+        other = find_option(key, option)
+        meant = [other] if other else find_alike(option, options)
         right = [meant[0] if meant and each == option else each for each in chosen]
         value = f"[{','.join(right)}]" if key in MANY else "".join(meant)
         fix = f"{key}={value}" if meant else f"plmctl help {key.partition('@')[0]}"
@@ -347,7 +349,8 @@ class _Settings:
         """A setting that the command does not take."""
 
         def is_settable(key: str) -> bool:
-            return self._is_settable(key, known) or bool(self._find_choice(key))
+            choice = not self._is_idle(key) and self._find_choice(key)
+            return self._is_settable(key, known) or bool(choice)
 
         allowed, value = "there is no such setting", word.value
         if self.starts and word.key.partition(".")[0] in OF_THE_MODEL:
@@ -359,18 +362,15 @@ class _Settings:
             return unchosen
         slot, _, name = word.key.rpartition(".")
         if slot in OF_TRAINERS and (instead := INSTEAD.get(name)):
-            fix = instead.typed or "leave it out"
+            words = say_instead(name, instead.typed, value, self._look)
+            fix = self._if_taken(words.replace("<command>", self.composer.verb)) or "leave it out"
             raise ConfigError(word.key, value, f"{allowed}: {instead.words}", fix=fix)
         choice = self._find_choice(word.key)
         other = ours(word.key, self._is_needed) or ours(word.key, is_settable)
-        key, _, stated = other.partition("=")
         # a setting of another part in the same slot is no foreign name of a setting elsewhere
-        elsewhere = bool(choice and slot) and not key.startswith(f"{slot}.")
-        if other and key != word.key and not elsewhere:
-            before = "" if self._is_settable(key, known) else self._find_choice(key)
-            fix = f"{before} {spell_word(f'{key}={stated or value}')}".strip()
-            fix += self._list_namesakes(key)
-            return ConfigError(word.key, value, f"{allowed}{did_you_mean([key])}", fix=fix)
+        elsewhere = bool(choice and slot) and not other.startswith(f"{slot}.")
+        if other and other != word.key and not elsewhere:
+            return self._rename(word.key, value, other, known)
         if inside := self._find_inside(word.key):
             fix = spell_word(f"{inside}={value}")
             return ConfigError(word.key, value, f"{allowed} (did you mean '{inside}'?)", fix=fix)
@@ -386,6 +386,10 @@ class _Settings:
             path, first = next(scalars_in(node, slot))
             raise ConfigError(word.key, value, allowed, fix=spell_setting(path, first))
         meant = guess(word.key, known)
+        if name in THEIRS and not any(key.endswith(f".{name}") for key in meant):
+            theirs = [key for key, names in OURS.items() if name in names.split()]
+            here = f"{allowed}: it is {' or '.join(theirs)}, and this command has none"
+            return ConfigError(word.key, value, here, fix="leave it out")
         fix = spell_word(f"{meant[0]}={value}") if len(meant) == 1 else ""
         fix = fix or self._name_all(meant, value)
         beside = select(self.tree, slot)
@@ -393,6 +397,26 @@ class _Settings:
             allowed, fix = f"{allowed}; a + before it adds one", spell_word(f"+{word.text}")
         fix = fix or ("" if meant else "leave it out")
         return ConfigError(word.key, value, f"{allowed}{did_you_mean(meant)}", fix=fix)
+
+    def _rename(self, key: str, value: str, other: str, known: Sequence[str]) -> ConfigError:
+        """The error of a name of another trainer that means our setting `other`."""
+        before = "" if self._is_settable(other, known) else self._find_choice(other)
+        words = say(key.rpartition(".")[2], other, value, self._look)
+        fix = f"{before} {words}{self._list_namesakes(other)}".strip() if words else "leave it out"
+        meant = other if other in words else words.partition("=")[0]
+        allowed = f"there is no such setting{did_you_mean([meant or other])}"
+        return ConfigError(key, value, allowed, fix=fix)
+
+    def _look(self, key: str) -> Any:
+        """A setting of the command line, by the name that stands there, else as it is composed."""
+        return self.given.get(key, select(self.tree, key))
+
+    def _if_taken(self, words: str) -> str:
+        """Words that begin with a setting of the command, an option or a program; else ""."""
+        first, equals, _ = words.partition("=")
+        slot = first.partition(".")[0]
+        taken = not equals or " " in first or slot in (*self.tree, "launcher")
+        return words if taken else ""
 
     def _name_all(self, keys: Sequence[str], value: str) -> str:
         """The words that replace the used parts at `keys` by the one with the name `value`;
@@ -407,12 +431,19 @@ class _Settings:
         """Whether the command line lacks a setting that must be given."""
         return key not in self.given and select(self.tree, key) == MISSING
 
+    def _is_idle(self, key: str) -> bool:
+        """Whether the command composes the setting and does not read it."""
+        return key.partition(".")[0] in find_command(self.composer.verb, self.plugins).idle
+
     def _is_settable(self, key: str, known: Sequence[str]) -> bool:
         """Whether the command takes the setting as its parts are chosen."""
         slot, _, name = key.rpartition(".")
+        if self._is_idle(key):
+            return False
         parts = select(self.tree, slot) if slot else None
         inner = parts.values() if isinstance(parts, Mapping) and not _is_part(parts) else ()
-        return key in known or any(isinstance(part, Mapping) and name in part for part in inner)
+        named = any(isinstance(part, Mapping) and name in part for part in inner)
+        return key in known or named or self._has(key)
 
     def _find_inside(self, key: str) -> str:
         """The only setting of the name of `key` in the parts inside of its part, in lists, too."""

@@ -9,6 +9,7 @@ from plmctl.config.command import list_commands
 from plmctl.config.headers import header
 from plmctl.config.instead import INSTEAD
 from plmctl.config.other_names import OURS
+from plmctl.config.other_values import UNSAID, say, say_instead
 from plmctl.config.recipes import docs_dir, find_recipe, recipe_names
 from plmctl.storage.reading import read_text
 
@@ -25,10 +26,12 @@ def explain_word(
         lines[f"recipe {what}"] = f"{about} (plmctl recipes show {what})"
     name = re.sub(r"[\s-]+", "_", what.strip())  # as one word of a setting
     if instead := INSTEAD.get(name):
-        typed = f": {instead.typed}" if instead.typed else ""
+        typed = say_instead(name, instead.typed, UNSAID, lambda _: None)
+        typed = f": {typed}" if typed else ""
         lines[f"{name}, of other trainers"] = f"{instead.words}{typed}"
     if same := [ours for ours, theirs in OURS.items() if name in theirs.split()]:
-        lines[f"{name}, of other trainers"] = f"here it is {', or '.join(same)}"
+        words = [say(name, ours, UNSAID, lambda _: None).removesuffix("=...") for ours in same]
+        lines[f"{name}, of other trainers"] = f"here it is {', or '.join(words)}"
     return lines
 
 

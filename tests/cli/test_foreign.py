@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
-from plmctl.config.compose import compose
+from plmctl.config.compose import attempt, compose
+from plmctl.config.instead import INSTEAD
 from plmctl.config.other_names import OURS, guess
-from plmctl.config.spec import thaw
+from plmctl.config.other_values import _BY_NAME
+from plmctl.config.spec import Provenance, thaw
 from plmctl.config.walks import paths
 from plmctl.core.errors import did_you_mean, find_alike, find_meant, find_meant_beside, nearest
 from plmctl.core.pasted import spell_fix
@@ -41,17 +43,20 @@ def trees() -> list[dict[str, Any]]:
         compose("finetune", None, ["task=summarization", "task.path=nowhere", "checkpoint=null"]),
         compose("generate", None, ["checkpoint=x", "search=beam"]),
         compose("tokenize", None, ["out=x"]),
+        compose("finetune", None, ["task=pair_classification", "task.path=x", "checkpoint=null"]),
+        compose("embed", None, ["checkpoint=x", "input=x", "out=x"]),
     ]
     return [thaw(cfg) for cfg in made]
 
 
 def test_every_name_of_ours_is_there(trees: list[dict[str, Any]]) -> None:
     known = {path for tree in trees for path in paths(tree)}
+    known |= {"optim.betas.0", "optim.betas.1"}  # of a list
     # noise.rate
     short = {
         f"{path.split('.')[0]}.{path.split('.')[-1]}" for path in known if path.startswith("noise.")
     }
-    assert {name.partition("=")[0] for name in OURS} - known - short == set()
+    assert set(OURS) - known - short == set()
 
 
 def test_no_name_of_theirs_is_a_setting_of_ours(trees: list[dict[str, Any]]) -> None:
@@ -92,11 +97,7 @@ def test_common_words_are_explained(word: str, answer: str) -> None:
         ("train.per_device_train_batch_size=8", "train.batch_size", "train.batch_size=8"),
         ("num_train_epochs=3", "train.epochs", "train.epochs=3"),
         ("fp16=true", "train.precision", "train.precision=fp16"),
-        (
-            "gradient_accumulation_steps=2",
-            "train.micro_batch_size",
-            "train.micro_batch_size=<train.batch_size / accumulated batches>",
-        ),
+        ("gradient_accumulation_steps=2", "train.micro_batch_size", "train.micro_batch_size=16"),
         ("hidden_size=64", "size.width", "size.width=64"),
         ("num_hidden_layers=2", "size.num_layers", "size.num_layers=2"),
         (
@@ -122,6 +123,236 @@ def test_a_name_of_another_trainer(word: str, ours: str, fix: str) -> None:
         f" {spell_fix(fix)}\n"
     )
     assert said("pretrain", word) == expected
+
+
+LEFT_OUT = "leave it out"
+# names whose values are other ones here -> {typed: what is pasted}; <...> only the user knows
+VALUES: dict[str, dict[str, str]] = {
+    "fp16 half": {"true": "train.precision=fp16", "False": "train.precision=fp32"},
+    "bf16": {"True": "train.precision=bf16", "false": "train.precision=fp32"},
+    "amp": {"true": "train.precision=auto", "false": "train.precision=fp32"},
+    "mixed_precision": {"no": "train.precision=fp32", "bf16": "train.precision=bf16"},
+    "dtype torch_dtype precision": {
+        "float16": "train.precision=fp16",
+        "bfloat16": "train.precision=bf16",
+    },
+    "no_cuda use_cpu": {"true": "train.device=cpu", "false": "train.device=auto"},
+    "gradient_checkpointing activation_checkpointing checkpoint_activations": {
+        "true": "train.checkpoint_activations=true",
+        "false": "train.checkpoint_activations=false",
+    },
+    "torch_compile": {"true": "train.compile=true", "false": "train.compile=false"},
+    "load_best_model_at_end": {"true": "train.keep_best=true", "false": "train.keep_best=false"},
+    "full_determinism deterministic": {
+        "true": "train.deterministic=true",
+        "false": "train.deterministic=false",
+    },
+    "async_save async_checkpoint use_async_checkpoint async_mode": {
+        "true": "train.save_async=true",
+        "false": "train.save_async=false",
+    },
+    "optimizer": {"adamw_torch_fused": "optim=adamw", "sgd": "optim=momentum"},
+    "lr_scheduler lr_scheduler_type scheduler": {
+        "constant_with_warmup": "schedule=constant",
+        "cosine": "schedule=cosine",
+    },
+    "betas adam_betas": {
+        "[0.8,0.95]": "optim.betas=[0.8,0.95]",
+        "'(0.9, 0.98)'": "optim.betas=[0.9,0.98]",
+    },
+    "warmup warmup_steps warmup_updates warmup_iters num_warmup_steps": {
+        "20": "schedule.warmup_steps=20",
+        "0.06": "schedule.warmup_share=0.06",
+    },
+    "per_device_train_batch_size per_gpu_train_batch_size": {
+        "8": "train.batch_size=8",
+        "16 train.processes=2": "train.batch_size=32",
+        "8 gradient_accumulation_steps=4": "train.batch_size=32",
+    },
+    "gradient_accumulation_steps gradient_accumulation accumulate_grad_batches update_freq": {
+        "4": "train.micro_batch_size=8",
+        "[2]": "train.micro_batch_size=16",
+        "4 per_device_train_batch_size=8": "train.batch_size=32 train.micro_batch_size=8",
+        "1": LEFT_OUT,
+    },
+    "max_steps num_steps total_steps train_steps max_update max_updates max_iters num_train_steps"
+    " num_updates updates total_num_update": {"100": "train.steps=100", "-1": LEFT_OUT},
+    "epochs num_epochs n_epochs max_epoch max_epochs num_train_epochs": {
+        "2.5": "train.epochs=2.5",
+        "-1": LEFT_OUT,
+    },
+    "save_total_limit keep_last_epochs keep_interval_updates": {
+        "3": "train.keep_last=3",
+        "None": LEFT_OUT,
+    },
+    "save_steps": {"50": "train.save_every=50", "0.1 max_steps=200": "train.save_every=20"},
+    "eval_steps val_check_interval": {
+        "50": "train.eval_every=50",
+        "0.1": "train.eval_every=<updates, 0.1 of all>",
+    },
+    "logging_steps": {"5": "train.log_every=5", "0.5 train.steps=8": "train.log_every=4"},
+    "n_gpu num_gpus devices world_size nproc_per_node": {
+        "2": "train.processes=2",
+        "[0,1,2]": "train.processes=3",
+        "0": "train.device=cpu",
+    },
+    "eval_strategy evaluation_strategy": {
+        "no": "train.eval_every=0",
+        "epoch": "train.eval_every=null",
+        "steps eval_steps=7": "train.eval_every=7",
+        "steps": "train.eval_every=<updates>",
+    },
+    "save_strategy": {
+        "no": "train.save_every=0",
+        "epoch": "train.save_every=null",
+        "best": "train.keep_best=true",
+    },
+    "logging_strategy": {
+        "no": "train.log_every=0",
+        "epoch": "train.log_every=<updates of an epoch>",
+    },
+    "metric_for_best_model best_checkpoint_metric monitor": {
+        "eval_loss": "train.best_metric=loss",
+        "macro_f1": "train.best_metric=macro_f1",
+    },
+    "max_train_samples": {"100": "train.share=<share of 100 rows>", "None": LEFT_OUT},
+    "limit_train_batches": {"0.5": "train.share=0.5", "10": "train.share=<share of 10 batches>"},
+    "max_time time_limit": {"00:01:30:00": "train.minutes=90", "90": "train.minutes=<minutes>"},
+    "stop_time_hours": {"1.5": "train.minutes=90", "-1": LEFT_OUT},
+    "id2label": {
+        "{1:yes,0:nope}": "task.label_names={0:nope,1:yes}",
+        "[a,b]": "task.label_names=[a,b]",
+    },
+    "label2id": {
+        "{yes:1,nope:0}": "task.label_names={0:nope,1:yes}",
+        "{a:0,b:1}": "task.label_names={0:a,1:b}",
+    },
+    "label_list label_names": {
+        "[a,b]": "task.label_names=[a,b]",
+        "[x,y,z]": "task.label_names=[x,y,z]",
+    },
+    "trackers report_to wandb use_wandb logger loggers": {
+        "none": "run.trackers=[]",
+        "wandb": "run.trackers=[wandb]",
+        "[wandb,tensorboard]": "run.trackers=[wandb]",
+        "tensorboard": "run.trackers=[]",
+        "all": "run.trackers=[wandb,mlflow,trackio]",
+    },
+    "lora_r r lora_rank": {
+        "4": "peft=[lora] peft.lora.rank=4",
+        "16 peft=[dora]": "peft.dora.rank=16",
+        "2 peft=[bitfit]": "peft=[bitfit,lora] peft.lora.rank=2",
+    },
+    "lora_alpha": {"16": "peft=[lora] peft.lora.alpha=16", "32 peft=[lora]": "peft.lora.alpha=32"},
+    "lora_dropout": {
+        "0.1": "peft=[lora] peft.lora.dropout=0.1",
+        "0.0": "peft=[lora] peft.lora.dropout=0.0",
+    },
+    "use_rslora": {
+        "true": "peft=[lora] peft.lora.root=true",
+        "false": "peft=[lora] peft.lora.root=false",
+    },
+    "target_modules lora_target_modules": {
+        "[q_proj,v_proj]": "peft=[lora] peft.lora.maps=[query,value]",
+        "all-linear": "peft=[lora] peft.lora.maps=[query,key,value,output,up,down]",
+    },
+    "use_lora use_peft peft_type": {
+        "true": "peft=[lora]",
+        "IA3": "peft=[ia3]",
+        "PREFIX_TUNING": "peft=[prefix]",
+        "false": LEFT_OUT,
+    },
+    "use_dora": {"true": "peft=[dora]", "false": LEFT_OUT},
+    "line_by_line": {"false": LEFT_OUT, "no": LEFT_OUT},
+    "sample_break_mode": {"none": LEFT_OUT, "complete": LEFT_OUT},  # of pretraining
+    "resume_from_checkpoint": {
+        "true": "plmctl finetune --resume run.dir=<its folder>",
+        "runs/a": "plmctl finetune --resume run.dir=runs/a",
+        "false": LEFT_OUT,
+    },
+    "log_level verbose": {"debug": "-v", "error": "-q", "warning": LEFT_OUT},
+    "fp16_full_eval bf16_full_eval": {"true": LEFT_OUT, "false": LEFT_OUT},  # of plmctl eval
+}
+BASE = ("task=classification", "task.path=nowhere", "checkpoint=null")
+
+
+def fixes_of(verb: str, *words: str) -> dict[str, str]:
+    """{wrong setting: its fix}."""
+    found = attempt(Provenance(verb, None, words)).errors
+    told = [(getattr(error, "path", ""), str(error)) for error in found]
+    return {path: text.partition("\n  fix: ")[2] for path, text in told}
+
+
+@pytest.mark.parametrize("names", VALUES)
+def test_a_value_of_another_trainer_keeps_its_meaning(names: str) -> None:
+    for typed, expected in VALUES[names].items():
+        value, *others = typed.split(" ") if not typed.startswith("'") else [typed]
+        for name in names.split():
+            told = fixes_of("finetune", f"{name}={value}", *others, *BASE)
+            assert told[name] == spell_fix(expected)
+        pasted = expected.replace("<", "").replace(">", "") if "<" not in expected else LEFT_OUT
+        if pasted != LEFT_OUT and not pasted.startswith(("plmctl", "-")):
+            ours = [
+                word for word in others if word.partition("=")[0] in ("peft", "train.processes")
+            ]
+            assert not attempt(Provenance("finetune", None, (*BASE, *ours, *pasted.split()))).errors
+
+
+def test_every_name_with_other_values_is_tested() -> None:
+    assert set(" ".join(VALUES).split()) == set(_BY_NAME)
+
+
+def test_a_name_alone_keeps_the_value_and_none_is_the_default(trees: list[dict[str, Any]]) -> None:
+    plain = {name: key for key, names in reversed(OURS.items()) for name in names.split()}
+    known = {"optim.betas.0", "optim.betas.1", *paths(trees[1])}
+    names = [name for name in plain if plain[name] in known]
+    names = [name for name in names if name not in _BY_NAME and "." not in name]
+    threes = fixes_of("finetune", *[f"{name}=3" for name in names], *BASE)
+    nones = fixes_of("finetune", *[f"{name}=None" for name in names], *BASE)
+    for name in names:
+        assert f"{plain[name]}=3" in threes[name].split()
+        assert nones[name] == spell_fix(LEFT_OUT)
+
+
+def test_what_is_no_setting_here_is_left_out_where_its_value_says_no() -> None:
+    names = [name for name in INSTEAD if name not in _BY_NAME]
+    left = fixes_of("finetune", *[f"{name}=false" for name in names], *BASE)
+    told = fixes_of("finetune", *[f"{name}=abc" for name in names], *BASE)
+    for name in names:
+        typed = INSTEAD[name].typed.replace("{}", "abc").replace("<command>", "finetune")
+        typed = "" if typed.startswith("format=") else typed  # of pretraining
+        assert left[name] == spell_fix(LEFT_OUT)
+        assert told[name] == spell_fix(typed or LEFT_OUT)
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "fix"),
+    [
+        ("pretrain", ["sample_break_mode=complete"], "format=full_sentences"),
+        ("pretrain", ["sample_break_mode=none"], "format=blocks format.crossing=true"),
+        ("pretrain", ["line_by_line=true"], "format=sentences"),
+        ("pretrain", ["lora_r=4"], LEFT_OUT),
+        ("pretrain", ["adam_beta1=0.8"], "optim.betas.0=0.8"),
+        ("finetune", ["adam_beta2=0.98", *GLUE], "optim.betas.1=0.98"),
+        ("pretrain", ["resume_from_checkpoint=runs/a"], "plmctl pretrain --resume run.dir=runs/a"),
+        ("pretrain", ["mlm_probability=0.2"], "noise.rate=0.2"),
+        ("pretrain", ["save_strategy=epoch"], "train.save_every=<updates of an epoch>"),
+        ("finetune", ["mlm_probability=0.2", *GLUE], LEFT_OUT),
+        ("finetune", ["eval_batch_size=4", *GLUE], LEFT_OUT),
+        ("finetune", ["num_beams=4", *GLUE], LEFT_OUT),
+        ("finetune", ["optim=adamw_torch_fused", *GLUE], "optim=adamw"),
+        ("finetune", ["schedule=polynomial", *GLUE], "schedule=linear"),
+        ("eval", ["learning_rate=1", "task=sst2", "task.path=x", "checkpoint=x"], LEFT_OUT),
+        ("eval", ["fp16=true", "task=sst2", "task.path=x", "checkpoint=x"], "precision=fp16"),
+        (
+            "embed",
+            ["normalize_embeddings=true", "checkpoint=x", "input=x", "out=y"],
+            "normalize=true",
+        ),
+    ],
+)
+def test_a_fix_is_one_of_the_command(verb: str, words: list[str], fix: str) -> None:
+    assert fixes_of(verb, *words)[words[0].partition("=")[0]] == spell_fix(fix)
 
 
 def test_the_name_that_this_command_has() -> None:
