@@ -8,7 +8,7 @@ from functools import partial
 
 from plmctl.config.build import MISSING, plain
 from plmctl.config.command import About, Command, Result
-from plmctl.config.groups import Data
+from plmctl.config.groups import Data, list_unread
 from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count
 from plmctl.storage.resumable import new_folder
@@ -40,6 +40,10 @@ class Contexts(Command):
     contexts: Count = 1000  # largest number of contexts of a word, spread evenly over the text
     window: Count = 25  # words on each side of the word, within its sentence
     out: str = MISSING  # a new folder
+
+    def find_unread(self) -> dict[str, tuple[str, str]]:
+        """As in RunSpec: sentences are read one after the other, all of them."""
+        return list_unread("path", "field", "lines", why="the whole text is read as it stands")
 
     def perform(self) -> Result:
         """Write the words of `data.path` with their contexts."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from plmctl.config.build import MISSING, plain
 from plmctl.config.command import About, Command, Result
-from plmctl.config.groups import Data
+from plmctl.config.groups import Data, list_unread
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
@@ -56,6 +56,12 @@ class Polarity(Command):
     overwrite: bool = False  # replace an existing file
     batch_size: Batch = 64  # texts that the encoder reads at once
     device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    def find_unread(self) -> dict[str, tuple[str, str]]:
+        """As in RunSpec: sentences are read one after the other, all of them."""
+        return list_unread(
+            "path", "field", "lines", "tags", why="the whole text is read as it stands"
+        )
 
     def perform(self) -> Result:
         """Write `out` and say what is in it."""

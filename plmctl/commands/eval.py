@@ -12,7 +12,7 @@ import typer
 
 from plmctl.config.build import MISSING, build
 from plmctl.config.command import About, Command, Result
-from plmctl.config.groups import Data
+from plmctl.config.groups import Data, list_unread
 from plmctl.config.plugins import option
 from plmctl.config.schema import TaskUser
 from plmctl.config.spec import key_of
@@ -102,6 +102,11 @@ class Evaluate(TaskUser, Command):
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     seed: int = 0
+
+    def find_unread(self) -> dict[str, tuple[str, str]]:
+        """As in RunSpec: a task with a reader has files of its own."""
+        text = list_unread(why="task.path has the files of this task")
+        return super().find_unread() | (text if self.select("task.reader") else {})
 
     def perform(self) -> Result:
         """Score the checkpoint, and show or write the results."""

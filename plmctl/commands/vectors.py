@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plmctl.config.build import MISSING, build, plain
 from plmctl.config.command import About, Command, Result
-from plmctl.config.groups import Data
+from plmctl.config.groups import Data, list_unread
 from plmctl.core.errors import ConfigError
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
@@ -69,6 +69,12 @@ class Vectors(Command):
     seed: Whole = 0
     batch_size: Batch = 64  # texts that the model reads at the same time, for method=distilled
     device: Literal["auto", "cpu", "cuda"] = "auto"  # device of the model, for method=distilled
+
+    def find_unread(self) -> dict[str, tuple[str, str]]:
+        """As in RunSpec: sentences are read one after the other, all of them."""
+        return list_unread(
+            "path", "field", "lines", "segment", why="the whole text is read as it stands"
+        )
 
     def perform(self) -> Result:
         """Write `out` and say what is in it."""

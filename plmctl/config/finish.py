@@ -27,6 +27,9 @@ from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, fi
 from plmctl.core.locate import takes_any
 from plmctl.core.values import fit, takes_mapping
 
+# settings of a schedule, of which one counts -> the other one, and its value that says nothing
+WARMUPS = {"warmup_steps": ("warmup_share", 0.0), "warmup_share": ("warmup_steps", 0)}
+
 
 def finish(
     settings: dict[str, Any], words: Sequence[OverrideWord], provenance: Provenance
@@ -41,6 +44,7 @@ def finish(
     """
     errors: list[PlmctlError] = [*_empty_misshapen(settings), *_one_length(settings, words)]
     errors += _one_batch(settings, words)
+    _one_warmup(settings, words, exact=not provenance.within)
     errors += _take_values(settings)
     wrong_sizes = list(_fit_sizes(settings))
     plugins, recipe = provenance.plugins, provenance.recipe
@@ -67,10 +71,18 @@ def finish(
     errors += [_name_file(error, provenance.config_dirs) for error in unknown]
     errors += check_table(content.get(TABLE))
     errors += _check_stated(provenance)
-    idle = [word for word in words if word.key.partition(".")[0] in spec.idle]
-    allowed = "without effect: this command trains nothing"
-    errors += [ConfigError(word.key, word.value, allowed, fix="leave it out") for word in idle]
+    errors += _refuse_unread(spec, words)
     return spec, at_origin(errors, settings)
+
+
+def _refuse_unread(spec: RunSpec, words: Sequence[OverrideWord]) -> Iterator[ConfigError]:
+    """The error of every word that sets what the command does not read."""
+    for key, (why, fix) in spec.find_unread().items():
+        for word in words:
+            if f"{word.key}.".startswith(f"{key}.") and word.value != "null":
+                allowed = f"without effect: {why}"
+                value = spec.select(word.key)
+                yield ConfigError(word.key, value, allowed, fix=fix or "leave it out")
 
 
 def _name_file(error: UsageError, config_dirs: Sequence[str]) -> UsageError:
@@ -187,6 +199,26 @@ def _one_batch(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list[
     allowed = "left out: train.batch_tokens says how many rows an update has"
     fix = "train.batch_tokens=null"
     return [ConfigError("train.batch_size", train.get("batch_size"), allowed, fix=fix)]
+
+
+def _one_warmup(settings: dict[str, Any], words: Sequence[OverrideWord], *, exact: bool) -> None:
+    """Either the updates of a warm-up or its share: a word for one clears the other's default.
+
+    Args:
+        exact: The usual limit does not cut it, either.
+    """
+    named = {word.key for word in words}
+    for key in named:
+        slot, _, name = key.rpartition(".")
+        schedule, (other, none) = select(settings, slot), WARMUPS.get(name, ("", 0))
+        if not (other and isinstance(schedule, dict) and schedule.get(name)):
+            continue
+        usual = {other: none, **({"warmup_limit": 1.0} if exact else {})}
+        schedule |= {
+            each: value
+            for each, value in usual.items()
+            if each in schedule and f"{slot}.{each}" not in named
+        }
 
 
 def _drop_leftovers(settings: dict[str, Any], plugins: Sequence[str]) -> Iterator[str]:

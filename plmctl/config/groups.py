@@ -46,6 +46,13 @@ class Data(Record):
     cache_size: Amount = 20.0  # GB that shards of URLs may take there
 
 
+def list_unread(*read: str, why: str) -> dict[str, tuple[str, str]]:
+    """The settings of `data` that a command does not read, other than `read`, as `find_unread`
+    gives them.
+    """
+    return {f"data.{name}": (why, "") for name in Data._keys() if name not in read}
+
+
 @dataclass(frozen=True)
 class Corpora(Data):
     # corpora mixed row by row: {name: {path, target_path, language, weight}}

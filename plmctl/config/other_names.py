@@ -81,6 +81,7 @@ OURS = {
     "task.max_target": "max_target_length generation_max_length",
     "task.path": (
         "train_file train_data train_path data_path data_dir dataset dataset_path dataset_name"
+        " validation_file valid_file valid_path val_path eval_data_file test_file"
     ),
     "task": "task_name",
     "task.columns.text": "text_column_name text_column_names text_column sentence1_key",

@@ -214,6 +214,26 @@ def _trackers(form: str, typed: str, _: Look) -> str:
     return f"{form}=[{','.join(named)}]"
 
 
+def _files(form: str, typed: str, look: Look) -> str:
+    """The files of a task in one list, which other trainers name one by one; a text elsewhere."""
+    if form != "task.path" or look("split") is not None:
+        return f"{form}={typed}"
+    trained = [look(name) for name in ("task.path", *_TRAINING)]
+    stated = [name for name in trained if isinstance(name, str) and "?" not in name]
+    others = [name for name in map(look, _HELD_OUT) if isinstance(name, str)]
+    files = [*_list(stated[0] if stated else "<the training file>"), *map(_read, others)]
+    return f"{form}=[{','.join(files)}]" if others else f"{form}={typed}"
+
+
+_TRAINING = ("train_file", "train_data", "train_path")
+_HELD_OUT = (
+    "validation_file",
+    "valid_file",
+    "valid_path",
+    "val_path",
+    "eval_data_file",
+    "test_file",
+)
 _MAPS: Mapping[str, str] = {
     our: name
     for name, theirs in {
@@ -327,6 +347,7 @@ _VALUES: Mapping[str, Say] = {
     "sample_break_mode": _words(**_FORMATS),
     "resume_from_checkpoint": _words(true="plmctl <command> --resume run.dir=<its folder>"),
     "line_by_line": _words(true="format=sentences"),
+    " ".join((*_TRAINING, *_HELD_OUT)): _files,
     "log_level verbose": _words(**_LOUD),
 }
 _BY_NAME = {name: each for names, each in _VALUES.items() for name in names.split()}

@@ -358,6 +358,9 @@ class _Settings:
             raise ConfigError(word.key, value, "checkpoint decides this", fix=fix)
         if re.fullmatch(r"""(['"])[\w.+/-]+\1""", value):  # no letter in it needs them
             value = value[1:-1]
+        if self._is_idle(word.key):
+            allowed = "without effect: this command trains nothing"
+            return ConfigError(word.key, value, allowed, fix="leave it out")
         if unchosen := self._find_unchosen(word):
             return unchosen
         slot, _, name = word.key.rpartition(".")

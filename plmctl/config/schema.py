@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 from plmctl.config.build import MISSING, SEVERAL
-from plmctl.config.groups import Corpora, Data, Eval, Run, Train, TrainOnTask, TrainOnText
+from plmctl.config.groups import (
+    Corpora,
+    Data,
+    Eval,
+    Run,
+    Train,
+    TrainOnTask,
+    TrainOnText,
+    list_unread,
+)
 from plmctl.config.spec import Part, Record, RunSpec
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Amount, Batch, Count, DropoutRate, Number, Processes, Rate, Whole
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
@@ -183,6 +193,27 @@ class Finetune(RunSpec):
     # else the nearest
     origin: Mapping[str, Any] | None = None
 
+    def find_unread(self) -> dict[str, tuple[str, str]]:
+        """As above: a task has its own files, and `data` is the text of a new tokenizer."""
+        unread = list_unread(
+            *("path", "field", "lines", "cache_dir"),
+            why="data is the training text of a tokenizer; task.path has the files of a task",
+        )
+        if not self.tokenizes:
+            text = list_unread("cache_dir", why="the run learns no tokenizer")
+            unread = text | unread
+        path, valid = (self.select(key) for key in ("task.path", "data.valid_path"))
+        if path and valid:
+            files = [*_list(path), *_list(valid)]
+            why, _ = unread["data.valid_path"]
+            unread["data.valid_path"] = (why, spell_setting("task.path", files))
+        return unread
+
+    @property
+    def tokenizes(self) -> bool:
+        """Whether the run learns a tokenizer of its own."""
+        return not (self.checkpoint or self.select("tokenizer.path"))
+
     def used(self) -> dict[str, Any]:
         """The settings that have an effect: a checkpoint brings its tokenizer, and one task is not
         mixed.
@@ -316,6 +347,10 @@ class Converted(RunSpec):
 
 # the settings of a saved model that no run has made
 SAVED: dict[str, type[RunSpec]] = {"convert": Converted}
+
+
+def _list(paths: str | tuple[str, ...]) -> list[str]:
+    return [paths] if isinstance(paths, str) else [*paths]
 
 
 @functools.cache

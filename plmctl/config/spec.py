@@ -171,6 +171,12 @@ class RunSpec(Record):
         """The packages outside plmctl whose parts may be named."""
         return self.provenance.plugins
 
+    def find_unread(self) -> dict[str, tuple[str, str]]:
+        """{setting or group: (why it has no effect, what to type instead)} as this spec stands; an
+        empty text is "leave it out".
+        """
+        return dict.fromkeys(self.idle, ("this command trains nothing", ""))
+
     def used(self) -> dict[str, Any]:
         """The settings that have an effect, as plain values: what is saved and printed."""
         return {

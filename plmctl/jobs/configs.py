@@ -101,6 +101,7 @@ class Configs:
         key = (verb, recipe, *words)
         if key not in self._composed:
             asked_for = replace(self.given, verb=verb, recipe=recipe, overrides=tuple(words))
+            asked_for = replace(asked_for, within=True)
             spec = composed(asked_for, known=self._parts).spec
             self._composed[key] = spec, thaw(spec)
         return self._composed[key]

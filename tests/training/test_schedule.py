@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
 from plmctl.training.optim.schedule import (
     Constant,
@@ -101,6 +102,27 @@ def test_short_runs_warm_up_for_less_and_say_so():
     assert "from 1000 to 10 updates" in schedule.describe_shortening(T)
     assert schedule.describe_shortening(20_000) == ""
     assert Polynomial(warmup_share=0.2).warmup(T) == 20
+    assert "takes all 100 of this run: no update has more than 50%" in (
+        Polynomial(warmup_steps=200).describe_shortening(100)
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "steps", "share", "limit"),
+    [
+        ([], 0, 0.1, 0.1),
+        (["schedule.warmup_steps=20"], 20, 0.0, 1.0),
+        (["schedule.warmup_steps=20", "schedule.warmup_limit=0.5"], 20, 0.0, 0.5),
+        (["schedule.warmup_share=0.3"], 0, 0.3, 1.0),
+        (["schedule.warmup_steps=0"], 0, 0.1, 0.1),
+        (["schedule.warmup_share=0"], 0, 0.0, 0.1),
+    ],
+)
+def test_what_a_user_says_of_warm_up_counts_more_than_defaults(words, steps, share, limit):
+    task = ["task=classification", "task.path=x", "checkpoint=null"]
+    schedule = compose("finetune", None, [*task, *words]).schedule
+    found = [schedule[f"warmup_{name}"] for name in ("steps", "share", "limit")]
+    assert found == [steps, share, limit]
 
 
 @pytest.mark.parametrize(
