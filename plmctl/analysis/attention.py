@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from plmctl.analysis.measure import Measure
-from plmctl.analysis.sample import SENTENCES, batch_sentences
+from plmctl.analysis.sample import SENTENCES, batch_sentences, describe_unread
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
 from plmctl.nn.entmax import Entmax
 from plmctl.nn.stack import Stack
 from plmctl.nn.weights import AttentionWeights
-
-LONGEST = 40  # tokens of a sentence of a map
 
 
 @dataclass(frozen=True)
@@ -27,25 +25,31 @@ class AttentionMaps(Measure):
     Args:
         tokens: The tokens of each sentence.
         layers: [H, T, T] query by key, for each sentence and layer.
+        unread: Remarks on each sentence: unknown tokens, an end that the model has no room for.
     """
 
     name: ClassVar[str] = "attention"
     tokens: list[list[str]]
     layers: list[list[Tensor]]
+    unread: list[str]
 
     @classmethod
     @torch.inference_mode()
     def of(cls, opened: Loaded, sentences: Sequence[str] = SENTENCES[:2]) -> Self:
-        """Measure a model on `sentences`, of which the first tokens are read."""
+        """Measure a model on `sentences`."""
         if "attention" not in opened.model.backbone.records:
             raise DataError("this model has no self-attention that is recorded")
-        batch, rows = batch_sentences(opened, sentences, most=LONGEST)
+        batch, rows = batch_sentences(opened, sentences)
         layers = opened.model(batch, record=frozenset({"attention"})).recorded["attention"]
         return cls(
             [opened.tokenizer.pieces(row) for row in rows],
             [
                 [layer[index, :, : len(row), : len(row)] for layer in layers]
                 for index, row in enumerate(rows)
+            ],
+            [
+                describe_unread(opened, row, [text])
+                for text, row in zip(sentences, rows, strict=True)
             ],
         )
 

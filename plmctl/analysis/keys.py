@@ -8,12 +8,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from plmctl.analysis.sample import batch_held_out, batch_sentences
+from plmctl.analysis.sample import batch_held_out, batch_sentences, describe_unread
 from plmctl.analysis.stacks import find_readers, list_cells
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.batch import Batch
@@ -83,7 +84,9 @@ class KeyTexts:
         batch, about = batch_held_out(opened)
         batch = _restore(batch)
         if sentences:
-            (batch, _), about = batch_sentences(opened, sentences), "the sentences of --sentence"
+            batch, rows = batch_sentences(opened, sentences)
+            unread = describe_unread(opened, [*chain(*rows)], sentences)
+            about = f"the sentences of --sentence{unread}"
         layers = read_units(opened, batch)
         for layer, unit in units:
             if not (layer < len(layers) and unit < layers[layer].shape[-1]):

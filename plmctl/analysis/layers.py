@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from plmctl.analysis.measure import Measure
-from plmctl.analysis.sample import SENTENCES, batch_sentences
+from plmctl.analysis.sample import SENTENCES, batch_sentences, describe_unread
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
 
@@ -33,11 +33,13 @@ class LayerMoves(Measure):
     Args:
         moves: The first layer first.
         tokens: The number of tokens, special ones included.
+        unread: Remarks on unknown tokens and ends of sentences that were not read, or "".
     """
 
     name: ClassVar[str] = "layers"
     moves: list[Move]
     tokens: int
+    unread: str = ""
 
     @classmethod
     @torch.inference_mode()
@@ -48,7 +50,8 @@ class LayerMoves(Measure):
         if not hidden.recorded:
             raise DataError("this model does not record the states between its layers")
         moves = measure_moves(hidden.recorded["hidden"], batch.text.real)
-        return cls(moves, sum(map(len, rows)))
+        unread = describe_unread(opened, [*chain(*rows)], sentences)
+        return cls(moves, sum(map(len, rows)), unread)
 
 
 def measure_moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:

@@ -13,9 +13,10 @@ from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
 from plmctl.config.texts import Feed, Texts
 from plmctl.core.batch import Batch, Seq
-from plmctl.core.errors import DataError, PlmctlError
+from plmctl.core.errors import DataError, PlmctlError, list_some
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_held_out
+from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.training.processes.world import World
 
 ROWS, TOKENS = 32, 8192  # at most, in all rows together
@@ -34,24 +35,16 @@ SENTENCES = (  # the same for every run, so that runs compare
 )
 
 
-def batch_sentences(
-    loaded: Loaded, sentences: Sequence[str], most: int | None = None
-) -> tuple[Batch, list[list[int]]]:
-    """(one row a sentence, with the special tokens of the model's template; the ids of each), at
-    most `most` tokens long.
+def batch_sentences(loaded: Loaded, sentences: Sequence[str]) -> tuple[Batch, list[list[int]]]:
+    """(one row a sentence, with the special tokens of the model's template; the ids of each). A
+    row that is too long for the model loses the end of its sentence.
     """
-    vocab = loaded.vocab
-    limits = [bound for bound in (loaded.model.backbone.max_length, most) if bound is not None]
-    template = vocab.single if vocab.cls is not None else ("A",)
+    vocab, (template, room) = loaded.vocab, _find_room(loaded)
+    texts = [loaded.tokenizer.encode(text)[:room] for text in sentences]
     rows = [
-        [
-            i
-            for r in template
-            for i in (loaded.tokenizer.encode(text) if r == "A" else [vocab.id(r)])
-        ]
-        for text in sentences
+        [i for role in template for i in (text if role == "A" else [vocab.id(role)])]
+        for text in texts
     ]
-    rows = [row[: min(limits)] if limits else row for row in rows]
     length = torch.tensor([len(row) for row in rows])
     ids = torch.full((len(rows), int(length.max())), vocab.pad)
     for index, row in enumerate(rows):
@@ -64,9 +57,29 @@ def batch_held_out(loaded: Loaded) -> tuple[Batch, str]:
     no longer there, or the model is fine-tuned, sentences.
     """
     try:
-        return _read(loaded), HELD_OUT
+        batch, about = _read(loaded), HELD_OUT
     except (PlmctlError, OSError):
-        return batch_sentences(loaded, SENTENCES)[0], PLAIN
+        batch, about = batch_sentences(loaded, SENTENCES)[0], PLAIN
+    ids = torch.cat([seq.ids[seq.real] for seq in batch.seqs.values()])
+    return batch, about + describe_unread(loaded, ids.tolist())
+
+
+def describe_unread(loaded: Loaded, ids: Sequence[int], sentences: Sequence[str] = ()) -> str:
+    """Remarks on unknown tokens among `ids`, and on `sentences` that are longer than a row of the
+    model, or "".
+    """
+    (_, room), texts = _find_room(loaded), loaded.tokenizer.encode_batch(sentences)
+    cut = [f"{room:,} of {len(text):,}" for text in texts if room is not None and len(text) > room]
+    unread = f"only the first {list_some(cut, 3)} tokens are read" if cut else ""
+    remarks = (describe_unknown(unknown_share(ids, loaded.vocab)), unread)
+    return "".join(f"; {each}" for each in remarks if each)
+
+
+def _find_room(loaded: Loaded) -> tuple[Sequence[str], int | None]:
+    """(the roles of a row, "A" for its text; the tokens of the text that fit, None for all)."""
+    template = loaded.vocab.single if loaded.vocab.cls is not None else ("A",)
+    limit = loaded.model.backbone.max_length
+    return template, None if limit is None else max(0, limit - len(template) + 1)
 
 
 def _read(loaded: Loaded) -> Batch:

@@ -10,11 +10,12 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
-from plmctl.analysis import attention
 from plmctl.analysis.attention import AttentionMaps
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
 from plmctl.report.grids import draw_links
+from plmctl.report.page import Paragraph
+from plmctl.report.panels import attention
 from plmctl.report.panels.attention import panel
 from plmctl.report.subject import Wishes, find_subject
 from tests.report import parsed
@@ -90,10 +91,29 @@ def test_a_head_that_is_not_there(trained: Path) -> None:
         panel(find_subject([trained], Wishes(heads=[(4, 0)])))
 
 
-def test_a_sentence_that_is_too_long_is_cut(trained: Path) -> None:
-    found = AttentionMaps.of(plmctl.load(trained), ["word " * 200])
-    (tokens,), (layers,) = found.tokens, found.layers
-    assert len(tokens) == attention.LONGEST == layers[0].shape[-1]
+def test_a_sentence_that_is_too_long_says_so_and_keeps_its_last_token(trained: Path) -> None:
+    opened = plmctl.load(trained)
+    room = opened.model.backbone.max_length - 2
+    found = AttentionMaps.of(opened, ["a " * (room + 7), "a " * room])
+    assert [row[-1] for row in found.tokens] == ["[SEP]", "[SEP]"]
+    assert found.unread == [f"; only the first {room} of {room + 7} tokens are read", ""]
+    for layer in found.layers[0]:
+        torch.testing.assert_close(layer.sum(-1), torch.ones(layer.shape[:2]))
+
+
+def test_what_is_not_drawn_or_not_known_is_said(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "LINES", 4)
+    wishes = Wishes(heads=[(0, 0)], sentences=["a a a a a", "龘 a a 龘"])
+    said = [
+        block.text for block in panel(find_subject([trained], wishes)) if type(block) is Paragraph
+    ]
+    assert said[1:] == [
+        "a a a a a: the first 4 of 7 tokens are drawn, without lines to the others.",
+        "龘 a a 龘: 50.0% of the tokens are unknown; the first 4 of 8 tokens are drawn,"
+        " without lines to the others.",
+    ]
 
 
 @pytest.mark.parametrize("heads", [[], [(0, 0)]])

@@ -105,5 +105,5 @@ def test_a_report_tokenizes_nothing(
     loaded = find_subject([run]).runs[0].loaded
     assert batch_held_out(loaded)[1] == HELD_OUT
     monkeypatch.setenv("PLMCTL_CACHE", str(tmp_path))
-    assert batch_held_out(loaded)[1] == PLAIN
+    assert batch_held_out(loaded)[1].startswith(PLAIN)
     assert not list(tmp_path.iterdir())

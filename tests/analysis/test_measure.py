@@ -11,7 +11,6 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
-from plmctl.analysis.attention import LONGEST
 from plmctl.analysis.layers import LayerMoves
 from plmctl.analysis.measure import find_measures
 from plmctl.analysis.sample import SENTENCES, batch_sentences
@@ -60,7 +59,7 @@ def test_probes_and_wrong_arguments(trained: Path, tmp_path: Path) -> None:
 def test_a_measure_and_its_panel_from_a_plugin(trained: Path, tmp_path: Path, plugin: str) -> None:
     measured = plmctl.analyse(trained, ["entropy"], plugins=[plugin])["entropy"]
     loaded = plmctl.load(trained)
-    batch, rows = batch_sentences(loaded, SENTENCES[:2], most=LONGEST)
+    batch, rows = batch_sentences(loaded, SENTENCES[:2])
     maps = loaded.model(batch, record=frozenset({"attention"})).recorded["attention"]
     tokens = [
         -sum(p * torch.log(torch.tensor(p)).item() for p in maps[3][n, 1, q, : len(row)].tolist())

@@ -18,6 +18,7 @@ from plmctl.report.grids import TokenRow, draw_links, draw_rows
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.text import clip
 
 READING = (
     "Each token on the left attends to those on the right, the darker the line the more; layers and"
@@ -29,6 +30,7 @@ DENSITY = (
 )
 ALPHAS = "alpha of each head: near 1 it is as dense as softmax, 2 is sparsemax."
 TOKENS = 96  # tokens of a row that are drawn
+LINES = 160  # tokens of a sentence that have lines
 SPANS = (
     "Tokens that a head looks back with full weight, the darker the longer; behind them its weight"
     " falls to 0 over {ramp:g} tokens, and no head can look back more than {longest:,}. The time of"
@@ -59,13 +61,21 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def _draw_maps(subject: Subject, run: ReportedRun, number: int) -> list[Block]:
-    maps = AttentionMaps.of(run.loaded, subject.wishes.sentences or SENTENCES[:2])
+    sentences = subject.wishes.sentences or SENTENCES[:2]
+    maps = AttentionMaps.of(run.loaded, sentences)
     blocks: list[Block] = []
-    for place, (tokens, layers) in enumerate(zip(maps.tokens, maps.layers, strict=True)):
+    for place, sentence in enumerate(sentences):
+        tokens, layers = maps.tokens[place], maps.layers[place]
         _check(subject.wishes.heads, layers)
+        shown = tokens[:LINES]
+        cut = f"the first {LINES} of {len(tokens):,} tokens" if len(tokens) > LINES else ""
+        drawn = f"; {cut} are drawn, without lines to the others" if cut else ""
+        if remark := (maps.unread[place] + drawn).removeprefix("; "):
+            blocks.append(Paragraph(f"{clip(sentence, 60)}: {remark}."))
         for layer, head in subject.wishes.heads:
-            title = f"Layer {layer}, head {head}"
-            svg = draw_links(tokens, layers[layer][head].tolist(), title=title)
+            title = f"Layer {layer}, head {head}" + (f", {cut}" if cut else "")
+            weights = layers[layer][head][: len(shown), : len(shown)].tolist()
+            svg = draw_links(shown, weights, title=title)
             blocks.append(Chart(f"attention-{number}-{place}-{layer}.{head}", svg))
     return blocks
 

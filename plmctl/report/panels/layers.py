@@ -37,8 +37,8 @@ def panel(subject: Subject) -> list[Block]:
         except PlmctlError as error:
             notes.append(f"{run.name}: not measured, {list_problems(error)}.")
             continue
-        checkpoint, tokens = run.loaded.source.folder.name, found[run.name].tokens
-        notes.append(f"{run.name}: {checkpoint}, {tokens} tokens.")
+        checkpoint, own = run.loaded.source.folder.name, found[run.name]
+        notes.append(f"{run.name}: {checkpoint}, {own.tokens} tokens{own.unread}.")
     text = (
         f"Means over the tokens of {len(SENTENCES)} English sentences that come with plmctl."
         f" {' '.join(notes)}"
