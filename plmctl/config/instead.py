@@ -55,8 +55,8 @@ _BY_NAMES = {
     " average_tokens_across_devices": Instead("processes divide the work by themselves"),
     "push_to_hub hub_model_id hub_token hub_strategy hub_private_repo hub_always_push hub_revision"
     " upload_repo": Instead(
-        "nothing is sent: a model is written in Hugging Face's layout, and `hf upload` sends it",
-        "plmctl convert <a run> --to hf --out <a folder>",
+        "training sends nothing: convert writes a model in Hugging Face's layout, and sends it",
+        "plmctl convert <a run> --to hf --push <owner/name>",
     ),
     "resume_from_checkpoint ckpt_path continue_from restore_step restore_file": Instead(
         "a run goes on where it was", "plmctl <command> --resume run.dir={}"
