@@ -17,6 +17,7 @@ from plmctl.config.make_spec import spec_of
 from plmctl.config.references import UnresolvedReference, work_out
 from plmctl.config.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.config.spec import key_of, thaw
+from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.heads.sentences import SENTENCE
@@ -25,6 +26,7 @@ from plmctl.runs.row_heads import find_classifier, fit_row_heads, take_layers
 from plmctl.runs.trained_adapters import find_adapters
 
 Training = TypeVar("Training", Pretrain, Finetune)
+WHOLE_DROPOUT = "model.embedding.dropout"  # those of a checkpoint follow it
 WHOLE = ("initializer", "classifier")  # settings of a whole model, not of a part
 
 
@@ -172,11 +174,53 @@ def complete(spec: Finetune) -> Finetune:
     if spec.checkpoint_into:
         spec = _graft(spec, "checkpoint", str(spec.checkpoint), spec.checkpoint_into)
     elif spec.checkpoint is not None:
-        refuse_another_model(spec.provenance.overrides, OF_THE_MODEL, key="checkpoint")
+        words = [word for word in spec.provenance.overrides if not _is_dropout(key_of(word))]
+        refuse_another_model(words, OF_THE_MODEL, key="checkpoint")
         source = open_source(spec.checkpoint, thaw(spec.kept_layers), plugins=spec.plugins)
         refuse_methods(source, "checkpoint")
-        return fit_to(find_adapters(spec, source), source.config)
+        return keep_dropout(spec, fit_to(find_adapters(spec, source), source.config))
     return fit_row_heads(spec)
+
+
+def _is_dropout(key: str) -> bool:
+    """Whether a setting of a model is its dropout, a number without weights."""
+    return key.startswith(("model.", "position.")) and key.endswith(".dropout")
+
+
+def keep_dropout(asked: Finetune, spec: Finetune) -> Finetune:
+    """The spec of a checkpoint with the dropout of the user.
+
+    The rate of the embedding holds for all parts of the model without one of their own.
+
+    Raises:
+        ConfigError: The checkpoint has no such part.
+    """
+    if spec.checkpoint is None:
+        return spec
+    rates = {key: asked.select(key) for key in asked.provenance.keys if _is_dropout(key)}
+    if WHOLE_DROPOUT in rates:
+        rate = rates.pop(WHOLE_DROPOUT)
+        nodes = {name: _with_dropout(thaw(spec[name]), rate) for name in ("model", "position")}
+        spec = spec.replace(nodes)
+    for key, rate in rates.items():
+        if select(thaw(spec), key) is None:
+            allowed = f"a part of the model of {spec.checkpoint}, which has no such one"
+            raise ConfigError(key, rate, allowed, fix=f"{WHOLE_DROPOUT}={rate}")
+        spec = spec.with_value(key, rate)
+    return spec
+
+
+def _with_dropout(node: Any, rate: float) -> Any:
+    """A node of a config in which each dropout has this rate."""
+    if isinstance(node, list):
+        return [_with_dropout(child, rate) for child in node]
+    if not isinstance(node, Mapping):
+        return node
+    return {
+        key: rate if key == "dropout" and isinstance(child, float | int) else child
+        for name, value in node.items()
+        for key, child in [(name, _with_dropout(value, rate))]
+    }
 
 
 def fit_to(spec: Finetune, config: Mapping[str, Any]) -> Finetune:

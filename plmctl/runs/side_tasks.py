@@ -29,7 +29,7 @@ from plmctl.core.spelling import spell
 from plmctl.data.token_batches import count_rows
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
-from plmctl.runs.adapt import complete
+from plmctl.runs.adapt import complete, keep_dropout
 from plmctl.runs.parents import build_task, check_splits, shorten_rows
 from plmctl.runs.row_heads import decides_about_rows
 from plmctl.runs.task_fit import fit_language_heads, fit_task
@@ -204,7 +204,7 @@ def _read(name: str, node: Mapping[str, Any], spec: Finetune) -> Finetune:
     side = side.replace({**nodes, "heads": heads})
     if any(decides_about_rows(side, node) for node in heads.values()):
         side = side.replace({"row_pooling": spec.row_pooling})
-    return complete(side)
+    return keep_dropout(spec, complete(side))
 
 
 def _is_of_run(error: PlmctlError) -> bool:

@@ -17,6 +17,7 @@ from plmctl.artifacts.assemble import build_model
 from plmctl.artifacts.convert import convert
 from plmctl.artifacts.taking import take
 from plmctl.config import compose
+from plmctl.core.errors import ConfigError
 from plmctl.runs import finetuning
 from plmctl.runs.adapt import complete
 
@@ -168,3 +169,24 @@ def test_fine_tuning_takes_the_layers_of_a_head(published, with_tokenizer, tmp_p
     assert (layer["dense"], layer["activation"]) == (True, "gelu")
     words.append("heads.class.dense=false")
     assert complete(compose.compose("finetune", None, words)).heads["class"]["dense"] is False
+
+
+def test_fine_tuning_has_the_dropout_of_the_user(published, with_tokenizer) -> None:
+    """One setting for all parts of the model, or each its own; the head has one, too."""
+    folder = with_tokenizer(published("BertForSequenceClassification")[1])
+    words = [f"checkpoint={folder}", "task=classification", "task.path=."]
+
+    def read(*more: str) -> list[float]:
+        spec = complete(compose.compose("finetune", None, [*words, *more]))
+        names = ["embedding", "stack.cells.a", "stack.residual"]
+        return [spec.select(f"model.{name}.dropout") for name in names]
+
+    attention, whole = "model.stack.cells.a.dropout=0.3", "model.embedding.dropout=0"
+    assert read() == [0.1, 0.1, 0.1]
+    assert read(whole) == [0, 0, 0]
+    assert read(attention) == [0.1, 0.3, 0.1]
+    assert read(attention, whole) == [0, 0.3, 0]
+    with pytest.raises(ConfigError, match="checkpoint decides this"):
+        read("model.embedding.segments=3")
+    with pytest.raises(ConfigError, match="which has no such"):
+        read("model.stack.cells.f.dropout=0.1")
