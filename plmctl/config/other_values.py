@@ -114,7 +114,8 @@ def _all_but_negative(form: str, typed: str, look: Look) -> str:
 def _batch(form: str, typed: str, look: Look) -> str:
     """Rows of an update, of rows of one pass of one process."""
     rows, passes = _number(typed), _number(look("gradient_accumulation_steps")) or 1
-    return f"{form}={typed if rows is None else _count_rows(rows * passes, look)}"
+    whole = typed if rows is None else _count_rows(rows * passes, look)
+    return f"{form}={whole}, rows of all processes"
 
 
 def _count_rows(rows: float, look: Look) -> int:

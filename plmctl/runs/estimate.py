@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from rich.table import Table
 
 from plmctl.artifacts.activations import count_activations
@@ -23,6 +24,7 @@ from plmctl.config.groups import Train
 from plmctl.config.model_settings import model_settings
 from plmctl.config.schema import Finetune, Pretrain
 from plmctl.config.stage_settings import count_stages, share_of, stage_config, stage_pattern
+from plmctl.core.machine import find_memory
 from plmctl.core.progress import clock
 from plmctl.core.terminal import screen, tell
 from plmctl.data.loader import row_lengths
@@ -86,7 +88,7 @@ def show(spec: Pretrain, outline: Outline) -> dict[str, float]:
     if spec.provenance.json:
         tell(json.dumps(report, indent=1))
     else:
-        _print_tables(report)
+        _print_tables(report, spec.train)
     return report["costs"]
 
 
@@ -111,7 +113,7 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> dict[str, float]:
     extra = remarks | (report if as_json else {})
     ScoreTable(f"finetune task={task.name}", {"train": numbers}, extra).show(as_json=as_json)
     if not as_json:
-        _print_tables(report)
+        _print_tables(report, spec.train)
     return report["costs"]
 
 
@@ -466,14 +468,26 @@ def _run(
     return numbers
 
 
-def _print_tables(report: Mapping[str, dict[str, Any]]) -> None:
+def _is_divided(train: Train, memory: int) -> bool:
+    """Whether the user asks for several processes, or one of them takes over half of the memory
+    that there is.
+    """
+    room = find_memory()
+    if torch.cuda.is_available():
+        room = min(room, torch.cuda.get_device_properties(0).total_memory)
+    asked = (train.processes, train.parallel, train.tensor_parallel) != (1, "replicated", 1)
+    return asked or memory > room / 2
+
+
+def _print_tables(report: Mapping[str, dict[str, Any]], train: Train) -> None:
     console = screen()
     console.print(_table("Parameters", report["parameters"], total=True))
     console.print(_table("Multiply-adds per token, forward", report["macs_per_token"], total=True))
     console.print(_table("Memory of one process, bytes (estimated)", report["memory"], total=True))
-    several, *divided = report["divided"].items()
-    title = f"Memory of each of {several[1]} processes that divide the model (sharded), bytes"
-    console.print(_table(title, dict(divided), total=True))
+    if _is_divided(train, sum(report["memory"].values())):
+        several, *divided = report["divided"].items()
+        title = f"Memory of each of {several[1]} processes that divide the model (sharded), bytes"
+        console.print(_table(title, dict(divided), total=True))
     console.print(_table("The run", report["run"]))
     if "stages" in report:
         console.print(_table("Its stages", report["stages"]))

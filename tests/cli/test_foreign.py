@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from plmctl.config.spec import Provenance, thaw
 from plmctl.config.walks import paths
 from plmctl.core.errors import did_you_mean, find_alike, find_meant, find_meant_beside, nearest
 from plmctl.core.pasted import spell_fix
+from plmctl.core.spelling import spell
 from plmctl.text.undecodable import guess_encoding
 
 GLUE = ["task=sst2", "task.path=nowhere", "checkpoint=null"]
@@ -94,7 +97,11 @@ def test_common_words_are_explained(word: str, answer: str) -> None:
         ("learning_rate=1e-4", "optim.lr", "optim.lr=1e-4"),
         ("max_grad_norm=1", "train.clip", "train.clip=1"),
         ("warmup_ratio=0.1", "schedule.warmup_share", "schedule.warmup_share=0.1"),
-        ("train.per_device_train_batch_size=8", "train.batch_size", "train.batch_size=8"),
+        (
+            "train.per_device_train_batch_size=8",
+            "train.batch_size",
+            "train.batch_size=8, rows of all processes",
+        ),
         ("num_train_epochs=3", "train.epochs", "train.epochs=3"),
         ("fp16=true", "train.precision", "train.precision=fp16"),
         ("gradient_accumulation_steps=2", "train.micro_batch_size", "train.micro_batch_size=16"),
@@ -165,9 +172,9 @@ VALUES: dict[str, dict[str, str]] = {
         "0.06": "schedule.warmup_share=0.06",
     },
     "per_device_train_batch_size per_gpu_train_batch_size": {
-        "8": "train.batch_size=8",
-        "16 train.processes=2": "train.batch_size=32",
-        "8 gradient_accumulation_steps=4": "train.batch_size=32",
+        "8": "train.batch_size=8, rows of all processes",
+        "16 train.processes=2": "train.batch_size=32, rows of all processes",
+        "8 gradient_accumulation_steps=4": "train.batch_size=32, rows of all processes",
     },
     "gradient_accumulation_steps gradient_accumulation accumulate_grad_batches update_freq": {
         "4": "train.micro_batch_size=8",
@@ -301,7 +308,7 @@ def test_a_value_of_another_trainer_keeps_its_meaning(names: str) -> None:
         if "<" in expected or expected.startswith(("plmctl", "-", LEFT_OUT)):
             continue
         ours = [word for word in others if word.partition("=")[0] in ("peft", "train.processes")]
-        words = (*BASE, "task.path=nowhere", *ours, *expected.split())
+        words = (*BASE, "task.path=nowhere", *ours, *expected.partition(", ")[0].split())
         assert not attempt(Provenance("finetune", None, words)).errors
 
 
@@ -385,6 +392,22 @@ def test_the_name_that_this_command_has() -> None:
     assert (
         "train.num_train_epochs=2: there is no such setting (did you mean 'train.epochs'?)" in told
     )
+
+
+def test_the_table_of_defaults_that_differ_is_true() -> None:
+    arguments = pytest.importorskip("transformers").TrainingArguments
+    theirs = {field.name: field.default for field in dataclasses.fields(arguments)}
+    ours = compose("finetune", None, [*BASE, "task.path=x"])
+    page = Path(plmctl.__file__).parents[1] / "docs" / "coming-from.md"
+    rows = re.findall(
+        r"^\| `(\w+)` \| `(\S+)` \| `([\w.]+)=(\S+?)`", page.read_text(), re.MULTILINE
+    )
+    assert len(rows) == 11
+    for name, default, key, value in rows:
+        stated, own = theirs[name], spell(ours.select(key))
+        assert str(getattr(stated, "value", stated)) == default
+        assert own == value or float(own) == float(value)
+        assert own != spell(stated)
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,16 @@ def test_it_is_shown_as_tables(glue: list[str]) -> None:
         assert words in text
 
 
+def test_the_memory_of_several_processes_is_shown_where_it_is_a_question(
+    glue: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    divided = "processes that divide the model"
+    assert divided not in said(glue)
+    assert f"each of 2 {divided}" in " ".join(said([*glue, "train.processes=2"]).split())
+    monkeypatch.setattr(estimate, "find_memory", lambda: 1 << 20)
+    assert f"each of 8 {divided}" in " ".join(said(glue).split())
+
+
 def test_a_task_that_writes_counts_sources_and_targets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
