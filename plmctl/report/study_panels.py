@@ -189,7 +189,7 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 @panel_of(StudyFolder, order=2, title="Curves by arm")
 def curves(study: StudyFolder) -> list[Block]:
-    """A chart for each validation metric that most arms have, averaged over the finished seeds. The
+    """A chart for each validation loss and metric, averaged over the finished seeds. The
     arms that have no curve are levels; those without a finished seed have the curves so far.
     """
     by_arm = _list_logs(study)
@@ -281,7 +281,7 @@ def _draw_arms(
 
 
 def _list_metrics(arms: Sequence[Sequence[RunLog]], study: StudyFolder) -> list[str]:
-    """The losses of most arms, the metrics of the study, and further measures of validation."""
+    """The losses of all arms, the metrics of the study, and further measures of validation."""
     names = dict.fromkeys(name for logs in arms for log in logs for name in log.series)
     of_terms = {f"valid/acc/{name[11:]}" for name in names if name.startswith("valid/loss/")}
     measures = [n for n in names if n.startswith("valid/acc/") and n not in of_terms]
@@ -292,14 +292,14 @@ def _list_metrics(arms: Sequence[Sequence[RunLog]], study: StudyFolder) -> list[
 
 
 def _list_losses(arms: Sequence[Sequence[RunLog]]) -> list[str]:
-    """The validation losses that most arms have: the terms, or the total if terms are missing."""
-    names = [name for logs in arms for name in dict.fromkeys(n for log in logs for n in log.series)]
-    shared = [
-        name
-        for name in dict.fromkeys(names)
-        if name.startswith("valid/loss/") and names.count(name) * 2 >= len(arms)
-    ]
-    return shared or (["valid/loss"] if "valid/loss" in names else [])
+    """The validation losses: the terms, those of most arms first, and the total if an arm has no
+    terms.
+    """
+    names = [dict.fromkeys(name for log in logs for name in log.series) for logs in arms]
+    terms = [[name for name in own if name.startswith("valid/loss/")] for own in names]
+    counts = Counter(name for own in terms for name in own)
+    whole = any("valid/loss" in own and not of for own, of in zip(names, terms, strict=True))
+    return [*(name for name, _ in counts.most_common()), *(["valid/loss"] if whole else [])]
 
 
 @panel_of(StudyFolder, order=3, title="Cost of an arm")

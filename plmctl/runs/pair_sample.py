@@ -16,6 +16,8 @@ from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import describe_spelled, find_spelled
 from plmctl.use.pairs import Pair, PairScorer, list_sentences
 
+ACCURACY = "acc/minimal_pairs"  # in the log
+
 
 @dataclass(frozen=True)
 class PairSample:

@@ -13,6 +13,7 @@ from plmctl.config.spec import thaw
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.runs.check import Outline, outline_pretraining
 from plmctl.runs.estimate import count_row, estimate, estimate_task
+from plmctl.runs.pair_sample import ACCURACY
 from plmctl.runs.resolve import resolve_finetuning
 from plmctl.runs.side_tasks import count_updates
 from plmctl.tasks import inference
@@ -42,7 +43,12 @@ def foresee_pretraining(spec: Pretrain, *, timed: bool = False) -> Prospects:
     """The facts about a pretraining; `timed`: the time of a row is measured, too."""
     outline = outline_pretraining(spec)
     targets = token_targets(thaw(spec), spec.plugins)
-    names = list_validation_metrics(outline, targets, grad_norms=spec.train.grad_norms)
+    names = list_validation_metrics(
+        outline,
+        targets,
+        grad_norms=spec.train.grad_norms,
+        pairs=spec.eval.minimal_pairs is not None,
+    )
     metrics = {name: is_falling(name) for name in sorted(names)}
     read, written, _ = count_row(spec)
     costs = _sum_up(estimate(spec, outline, traced=False))
@@ -82,14 +88,16 @@ def is_falling(name: str) -> bool:
 
 
 def list_validation_metrics(
-    outline: Outline, targets: Collection[str], *, grad_norms: bool
+    outline: Outline, targets: Collection[str], *, grad_norms: bool, pairs: bool
 ) -> frozenset[str]:
     """The validation metrics of a pretraining: losses, accuracies, bits per byte of targets made of
-    tokens, and what else its objective measures.
+    tokens, and what else its objective measures; with `pairs`, the accuracy on minimal pairs.
     """
     terms = outline.objective.facts.terms
     names = {f"{kind}/{name}" for name in terms for kind in ("loss", "acc")}
     names |= {f"bits_per_byte/{name}" for name in terms.intersection(targets)}
+    if pairs:
+        names.add(ACCURACY)
     if grad_norms:
         names |= {f"start/grad_norm/{name}" for name in find_last_maps(outline.model)}
     return frozenset({"loss", *names, *outline.objective.facts.measures})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from plmctl.config.spec import key_of
@@ -11,6 +11,7 @@ from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.spelling import spell, spell_word
 from plmctl.jobs.job import Config
+from plmctl.runs.pair_sample import ACCURACY
 from plmctl.study.composing import ComposedArm
 from plmctl.study.study import PRETRAIN, Metric, Study
 from plmctl.study.unlike import explain_unlike
@@ -20,6 +21,8 @@ HELD_OUT = ("data.valid_path", "data.valid_target_path", "data.field", "data.lin
 # where no file is held out, a share of the text is
 SHARE = ("data.path", "data.mixture", "data.sources", "data.valid_share")
 MEASURED = ("eval.noise", "eval.seed", "eval.rows")
+TEXT = (*MEASURED, *HELD_OUT)  # the settings that decide losses
+PAIRS = ("eval.minimal_pairs", "eval.pairs", "eval.seed")  # and an accuracy on minimal pairs
 
 
 def check_study(
@@ -60,18 +63,9 @@ def check_study(
                 fix="" if metric.of in scores else _add_metric(metric, study, tasks, can_measure),
             )
             for owner, names in known.get(metric.of, {}).items()
-            if metric.key not in names
+            if metric.key not in names and not _stands_alone(metric, pretrained)
         ]
-    of_pretraining = {name: metric for name, metric in metrics if metric.of == PRETRAIN}
-    if of_pretraining and len(pretrained) > 1:
-        configs = {
-            name: arm.pretrain
-            for name, arm in pretrained.items()
-            if not all(explain_unlike(study, arms, each, name) for each in of_pretraining.values())
-        }
-        if len(configs) > 1:
-            errors += _other_validation(configs)
-            errors += _other_tokens(of_pretraining, configs)
+    errors += _check_columns(study, arms)
     if study.stop:
         measured = {key for arm in pretrained.values() for key in arm.measured}
         if study.stop.metric.removeprefix("valid/") not in measured:
@@ -79,12 +73,43 @@ def check_study(
     return errors
 
 
-def _other_validation(arms: Mapping[str, Config]) -> list[UsageError]:
-    """Arms that are validated on other documents, or under other masks, than the first."""
+def _check_columns(study: Study, arms: Mapping[str, ComposedArm]) -> list[UsageError]:
+    """Arms in one column of pretraining that are measured in different ways, each once."""
+    found: dict[str, UsageError] = {}
+    for name, metric in study.metrics.items():
+        configs = {
+            arm: own.pretrain
+            for arm, own in arms.items()
+            if own.arm.pretrain and not explain_unlike(study, arms, metric, arm)
+        }
+        if metric.of != PRETRAIN or len(configs) < 2:
+            continue
+        pairs = metric.key == ACCURACY
+        errors = _other_validation(configs, PAIRS if pairs else TEXT)
+        errors += [] if pairs else _other_tokens({name: metric}, configs)
+        found |= {str(error): error for error in errors}
+    return list(found.values())
+
+
+def _stands_alone(metric: Metric, pretrained: Mapping[str, ComposedArm]) -> bool:
+    """Whether some arm has a loss that the baseline lacks, and nothing is expected of it: then its
+    column has no comparison.
+    """
+    having = any(metric.key in arm.measured for arm in pretrained.values())
+    return metric.of == PRETRAIN and having and not metric.expect
+
+
+def _other_validation(arms: Mapping[str, Config], keys: Sequence[str]) -> list[UsageError]:
+    """Arms that are validated on other documents or pairs, or under other masks, than the first.
+
+    Args:
+        keys: The settings that decide it.
+    """
     first, reference = next(iter(arms.items()))
     errors: list[UsageError] = []
     for name, config in arms.items():
-        for key in (*MEASURED, *HELD_OUT, *(() if config["data"]["valid_path"] else SHARE)):
+        share = SHARE if keys == TEXT and not config["data"]["valid_path"] else ()
+        for key in (*keys, *share):
             own, other = (_documents(key, select(node, key)) for node in (config, reference))
             if own != other:
                 allowed = f"validation is the same for all arms; '{first}' has {_short(other)}"
@@ -101,7 +126,7 @@ def _other_validation(arms: Mapping[str, Config]) -> list[UsageError]:
 
 def _make_same(key: str, value: Any) -> str:
     """The setting that makes validation the same for all arms; `value`: that of one of them."""
-    if key in MEASURED:
+    if key in (*MEASURED, *PAIRS):
         return f"leave {key} out of arms; set it in pretrain"
     if key in SHARE:
         return "give data.valid_path"

@@ -220,7 +220,9 @@ class Composer:
         """
         norms = config["train"]["grad_norms"]
         stages = config["train"].get("stages")
-        node = {name: config[name] for name in _COSTLY} | {"norms": norms, "stages": stages}
+        pairs = config["eval"]["minimal_pairs"] is not None
+        node = {name: config[name] for name in _COSTLY}
+        node |= {"norms": norms, "stages": stages, "pairs": pairs}
         key = json.dumps([node, tokens], sort_keys=True, default=str)
         if key not in self._costs:
             spec = spec_of("pretrain", config, self.given)
@@ -232,7 +234,7 @@ class Composer:
                 rate,
                 parameters,
                 list_validation_metrics(
-                    outline, token_targets(config, spec.plugins), grad_norms=norms
+                    outline, token_targets(config, spec.plugins), grad_norms=norms, pairs=pairs
                 ),
             )
         return self._costs[key]

@@ -25,7 +25,8 @@ def list_unlike_arms(study: Study, arms: Mapping[str, ComposedArm]) -> list[str]
 
 def explain_unlike(study: Study, arms: Mapping[str, ComposedArm], metric: Metric, arm: str) -> str:
     """Why an arm is left out of the column of a metric; empty where it is in it."""
-    pair = arms[arm], arms[study.baseline]
+    reference = _find_reference(study, arms, metric)
+    pair = arms[arm], arms[reference]
     if metric.of == PRETRAIN and pair[0].arm.pretrain and metric.key not in pair[0].measured:
         return f"{metric.key} is no metric of '{arm}': it is left out of the column"
     if not (_is_loss(study, metric) and all(each.arm.pretrain for each in pair)):
@@ -34,9 +35,15 @@ def explain_unlike(study: Study, arms: Mapping[str, ComposedArm], metric: Metric
     if own == other:
         return ""
     return (
-        f"{metric.key} of '{arm}' is {own}, of '{study.baseline}' {other}:"
-        " it is left out of the column"
+        f"{metric.key} of '{arm}' is {own}, of '{reference}' {other}: it is left out of the column"
     )
+
+
+def _find_reference(study: Study, arms: Mapping[str, ComposedArm], metric: Metric) -> str:
+    """The arm whose loss a column is made for: the baseline, or the first arm that has it."""
+    having = [name for name, own in arms.items() if own.arm.pretrain and metric.key in own.measured]
+    alone = metric.of == PRETRAIN and having and study.baseline not in having
+    return having[0] if alone else study.baseline
 
 
 def _is_loss(study: Study, metric: Metric) -> bool:

@@ -165,13 +165,16 @@ def test_expectations_without_a_verdict_are_counted() -> None:
     ]
 
 
-def test_losses_of_half_of_the_arms_are_drawn() -> None:
+def test_the_losses_of_all_arms_are_drawn_those_of_most_arms_first() -> None:
     def arm(*names: str) -> list[RunLog]:
         return [RunLog(Path("x"), {}, {f"valid/loss{name}": [(1, 2.0)] for name in names})]
 
-    arms = [arm("", "/mlm"), arm("", "/mlm", "/nsp"), arm("/clm"), arm("")]
-    assert study_panels._list_losses(arms) == ["valid/loss/mlm"]
-    assert study_panels._list_losses([arm("", "/mlm"), arm("", "/clm"), arm("")]) == ["valid/loss"]
+    def find(*arms: list[RunLog]) -> list[str]:
+        return [name.removeprefix("valid/loss") for name in study_panels._list_losses(arms)]
+
+    assert find(arm("", "/nsp", "/mlm"), arm("", "/mlm"), arm("/clm")) == ["/mlm", "/nsp", "/clm"]
+    assert find(arm("", "/mlm"), arm("")) == ["/mlm", ""]
+    assert find(arm(""), arm("")) == [""]
 
 
 def test_its_jobs(study: Path) -> None:

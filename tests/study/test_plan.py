@@ -215,6 +215,20 @@ def test_the_scores_of_a_probe_are_known_before(planned: Planned, here: Path) ->
     assert planned(**change("pairs")).study.metrics["a"].key == "pairs"
 
 
+def test_minimal_pairs_of_validation_are_a_metric_of_all_tokens(
+    planned: Planned, here: Path
+) -> None:
+    wanted = metrics("acc/minimal_pairs")
+    assert "does not produce it" in message(planned, metrics=wanted)
+    rows = ["good\tbad\tUID", "a cat runs\ta cat run\tverbs"]
+    (here / "pairs.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    words = [*toy_study.SMALL, "eval.minimal_pairs=pairs.tsv"]
+    arms = {"slow": [], "other": ["tokenizer=wordpiece"]}
+    given = {"pretrain": {"recipe": "roberta", "overrides": words}, "arms": arms, "finetune": {}}
+    (metric,) = planned(**given, metrics=wanted).study.metrics.values()
+    assert (metric.series, metric.lower_is_better) == ("valid/acc/minimal_pairs", False)
+
+
 def test_an_arm_without_the_loss_is_left_out_of_its_column(planned: Planned) -> None:
     """The causal arm validates on other questions, and needs none of the masked ones."""
     arms = {"slow": [], "fast": ["optim.lr=1e-2"], "causal": {"recipe": "gpt2"}}
@@ -223,6 +237,17 @@ def test_an_arm_without_the_loss_is_left_out_of_its_column(planned: Planned) -> 
     (line,) = [line for line in list_prospects(plan) if "left out" in line]
     assert any("2 seeds and 1 comparison find" in line for line in list_prospects(plan))
     assert line == "loss/mlm is no metric of 'causal': it is left out of the column"
+    both = {"b": {"of": "pretrain", "key": "loss/mlm"}, **metrics("loss/clm")}
+    assert len(planned(arms=arms, pretrain=shared, metrics=both).study.metrics) == 2
+    alone = planned(arms=arms, pretrain=shared, metrics=metrics("loss/clm"))  # one arm's
+    left = [line for line in list_prospects(alone) if "left out" in line]
+    assert left == [
+        f"loss/clm is no metric of '{n}': it is left out of the column" for n in ("slow", "fast")
+    ]
+    assert not any("comparison find" in line for line in list_prospects(alone))
+    expected = {"a": {"of": "pretrain", "key": "loss/clm", "expect": {"causal": "lower"}}}
+    told = message(planned, arms=arms, pretrain=shared, metrics=expected)
+    assert "arm 'slow' does not produce it" in told
     found = message(planned, arms=arms, pretrain=shared, metrics=metrics("loss/mml"))
     assert "arm 'slow' does not produce it" in found
     assert not any(word in found for word in ("eval.noise", "tokenizers"))
