@@ -4,6 +4,7 @@ job.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Mapping
@@ -139,6 +140,18 @@ class StudyFolder:
 def is_study(folder: Path) -> bool:
     """Whether a folder is that of a study."""
     return (folder / STUDY).is_file()
+
+
+def find_label(run: Path) -> str:
+    """`masked, seed 0` for a pretraining of a study, `sst2 of masked, seed 0` for another job; ""
+    for a run of no study.
+    """
+    job = run.resolve().parent
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        settings = parse_json((job.parent.parent / STUDY).read_text(encoding="utf-8"))
+        labels = settings.get("jobs") or {}
+        return str(labels.get(job.name) or "").removeprefix("pretrain ")
+    return ""
 
 
 def _make_job(folder: Path, last: LastEvent) -> JobFolder:

@@ -23,7 +23,7 @@ from plmctl.core.errors import DataError, PlmctlError, UsageError, did_you_mean,
 from plmctl.core.spelling import spell_line, spell_word
 from plmctl.core.terminal import counted
 from plmctl.report.checkpoint_scores import CheckpointScores, find_checkpoint_scores
-from plmctl.report.studies import STUDY, StudyFolder, is_study
+from plmctl.report.studies import STUDY, StudyFolder, find_label, is_study
 from plmctl.report.sweeps import REPEATED, find_folders, name_jobs, read_record, read_records
 from plmctl.storage.paths import find_near
 from plmctl.tasks.scores.bundles import add_bundles
@@ -286,22 +286,40 @@ def _jobs(folder: Path) -> list[Path]:
 
 
 def _name_runs(folders: Sequence[Path], plugins: Sequence[str]) -> list[ReportedRun]:
-    """Name runs by their folders, the jobs of a sweep by the varied settings; by their paths if
-    names are not unique.
+    """Name runs by their folders, the jobs of a sweep by the varied settings, those of a study by
+    their labels; by what differs in their paths if names are not unique.
     """
     jobs = [read_record(folder) for folder in folders]
     swept = [n for n, job in enumerate(jobs) if job]
     of_sweep = [{**jobs[n], "dir": str(folders[n])} for n in swept]
     called = dict(zip(swept, name_jobs(of_sweep), strict=True))
     shared = dict(zip(swept, name_jobs(of_sweep, without=REPEATED), strict=True))
-    names = [called.get(n) or folder.resolve().name for n, folder in enumerate(folders)]
+    names = [
+        called.get(n) or find_label(folder) or folder.resolve().name
+        for n, folder in enumerate(folders)
+    ]
     if len(set(names)) < len(names):
-        names = [str(folder) for folder in folders]
+        names = _shorten_paths(folders)
     groups = [shared[n] or "all runs" if job.get("varied") else None for n, job in enumerate(jobs)]
     return [
         ReportedRun(name, RunLog.read_started(folder), group, plugins)
         for name, folder, group in zip(names, folders, groups, strict=True)
     ]
+
+
+def _shorten_paths(folders: Sequence[Path]) -> list[str]:
+    """The paths without the parts that all of them begin or end with."""
+    parts = [folder.parts for folder in folders]
+    first = _count_equal(parts)
+    last = _count_equal([own[first:][::-1] for own in parts])
+    kept = ["/".join(own[first : len(own) - last]) for own in parts]
+    return [name or str(folder) for name, folder in zip(kept, folders, strict=True)]
+
+
+def _count_equal(rows: Sequence[Sequence[str]]) -> int:
+    """How many words all rows begin with."""
+    same = [len({*words}) == 1 for words in zip(*rows, strict=False)]
+    return [*same, False].index(False)
 
 
 def _check(folder: Path) -> None:

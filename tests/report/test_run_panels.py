@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import time
 from dataclasses import replace
@@ -900,10 +899,9 @@ def test_answer_errors(tmp_path: Path) -> None:
     ]
 
 
-def test_runs_of_one_name_have_their_paths(tmp_path: Path) -> None:
+def test_runs_of_one_name_have_what_differs_in_their_paths(tmp_path: Path) -> None:
     folders = [fabricated.run(tmp_path / name / "run") for name in ("a", "b")]
-    assert [run.name for run in find_subject(folders).runs] == [str(folder) for folder in folders]
-    assert os.fspath(folders[0]) in find_subject(folders).runs[0].name
+    assert [run.name for run in find_subject(folders).runs] == ["a", "b"]  # and not /run
 
 
 @pytest.fixture

@@ -295,3 +295,16 @@ def test_fifty_runs_are_a_small_page(tmp_path: Path) -> None:
     found, text = page(folder)
     assert len(found.table("job", "state")) == 52
     assert len(text.encode()) < 100_000
+
+
+def test_runs_are_named_by_their_study_or_by_what_differs_in_their_paths(tmp_path: Path) -> None:
+    study = fabricated.study(tmp_path / "rates", arms=2)
+    settings = json.loads((study / "study.json").read_text())
+    folders = sorted(file.parent for file in study.glob("jobs/pretrain*/run/config.yaml"))[:2]
+    jobs = [folder.parent.name for folder in folders]
+    known = dict(zip(jobs, ["pretrain fast, seed 0", "toy of fast, seed 0"], strict=True))
+    (study / "study.json").write_text(json.dumps({**settings, "jobs": known}))
+    names = [run.name for run in find_subject(folders).runs]
+    assert names == ["fast, seed 0", "toy of fast, seed 0"]
+    (study / "study.json").write_text(json.dumps({**settings, "jobs": {}}))
+    assert [run.name for run in find_subject(folders).runs] == jobs

@@ -74,6 +74,7 @@ def _draw_maps(subject: Subject, run: ReportedRun, number: int) -> list[Block]:
             blocks.append(Paragraph(f"{clip(sentence, 60)}: {remark}."))
         for layer, head in subject.wishes.heads:
             title = f"Layer {layer}, head {head}" + (f", {cut}" if cut else "")
+            title += f", {run.name}" if len(subject.runs) > 1 else ""
             weights = layers[layer][head][: len(shown), : len(shown)].tolist()
             svg = draw_links(shown, weights, title=title)
             blocks.append(Chart(f"attention-{number}-{place}-{layer}.{head}", svg))
