@@ -2,7 +2,7 @@
 compared with.
 
 The file of a recipe states how far its held-out loss had come after so many tokens. It is a share
-of the distance from the frequencies of single words (0) to those of pairs (1):
+of the distance from the frequencies of single tokens (0) to those of pairs (1):
 
     reached:
       mlm: # the target
@@ -30,7 +30,7 @@ EXAMPLE = "reached: {mlm: {tiny: {0.5e6: 0.9, 1e6: 1.2}}}"
 GROUPS = "must be a group for each target, with one for each size in it"
 SHARE = (
     "must be numbers of tokens, more than 0, each with its share of the distance from the"
-    " frequencies of single words (0) to those of pairs (1)"
+    " frequencies of single tokens (0) to those of pairs (1)"
 )
 
 

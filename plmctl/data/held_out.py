@@ -81,7 +81,7 @@ def find_fix(data: Any, documents: int) -> str:
 
 
 def is_near_floor(scores: Mapping[str, float], term: str) -> bool:
-    """Whether a held-out loss is no better than that of the frequencies of single words, or hardly
+    """Whether a held-out loss is no better than that of the frequencies of single tokens, or hardly
     below that of one constant answer.
 
     Args:

@@ -7,13 +7,14 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any, TypeVar
 
 from plmctl.analysis.runs import Curve, Run, average_curves, list_common_steps
 from plmctl.report.style import (
     LETTER,
     LIGHT,
+    MARKS,
     RULES,
     WIDTH,
     draw_frame,
@@ -88,14 +89,14 @@ def draw_lines(
     frame = _Frame(x_ticks, choose_ticks(min(ys), max(ys)), log)
     x += " (logarithmic)" if log else ""
     levels = sorted(marks.items(), key=lambda mark: -mark[1])  # as they lie
-    named = [f"{name}: {level:.4g}" for name, level in levels] + [*filter(None, dashed)]
+    named = [*(f"{name}: {level:.4g}" for name, level in levels), *dashed]
     legend, rows = _legend([each for each in drawn if each.name != title], named)
     ends = (frame.x_ticks[0], frame.x_ticks[-1])
+    guided = [[(end, level) for end in ends] for _, level in levels] + [*dashed.values()]
     parts = [
         *_axes(frame, x, "" if y == title else y),
         *(_shade(each, frame) for each in drawn if len(each.band) > 1),
-        *(_guide([(end, level) for end in ends], frame) for _, level in levels),
-        *(_guide(curve, frame) for curve in dashed.values()),
+        *(_guide(curve, frame, number) for number, curve in enumerate(guided)),
         *(shape for each in sorted(drawn, key=_is_dots) for shape in _line(each, frame)),
         *legend,
     ]
@@ -300,23 +301,27 @@ def _rim(texts: Sequence[str]) -> list[str]:
     return [draw_shape("g", 'class="rim"', "".join(texts), **look)] if texts else []
 
 
-def _guide(curve: Curve, frame: _Frame) -> str:
+def _guide(curve: Curve, frame: _Frame, number: int) -> str:
     ends = [(frame.x(px), frame.y(py)) for px, py in curve]
-    return "".join(draw_rule("mark", start, end) for start, end in pairwise(ends))
+    kind = MARKS[number % len(MARKS)]
+    return "".join(draw_rule(kind, start, end) for start, end in pairwise(ends))
 
 
 def _legend(drawn: Sequence[_Series], dashed: Sequence[str]) -> tuple[list[str], int]:
     """Draw the names below the picture, as many on a line as fit; the number of lines."""
     out, left, row = [], 8.0, 0
-    for each in (*drawn, *(_Series(name, -1, (), (), False) for name in dashed)):
+    rules = [(_Series(name, -1, (), (), False), kind) for name, kind in zip(dashed, cycle(MARKS))]
+    for each, kind in (*((each, "") for each in drawn), *rules):
+        if kind and not each.name:
+            continue
         label = shorten_text(each.name, WIDTH - 50)
         width = 36 + LETTER * len(label)
         if left > 8 and left + width > WIDTH:
             left, row = 8.0, row + 1
         y = _HEIGHT + _LINE * row + 8
         start, end = (f"{left:g}", y - 4), (f"{left + 20:g}", y - 4)
-        if each.number < 0:
-            out.append(draw_rule("mark", start, end))
+        if kind:
+            out.append(draw_rule(kind, start, end))
         elif _is_dots(each):
             dot = {"cx": f"{left + 10:g}", "cy": y - 4, "r": 3, "fill": "currentColor"}
             out.append(draw_shape("circle", style_series(each.number), **dot))

@@ -23,7 +23,11 @@ RULES = {  # lines of the frame: their class, and their strokes
     "stem": ("grid", 'stroke="#dddddd" stroke-width="4"'),
     "axis": ("axis", 'stroke="#333333"'),
     "mark": ("axis", 'stroke="#555555" stroke-dasharray="5 4"'),
+    "dots": ("axis", 'stroke="#555555" stroke-dasharray="1.5 3"'),
+    "both": ("axis", 'stroke="#555555" stroke-dasharray="9 3 1.5 3"'),
+    "long": ("axis", 'stroke="#555555" stroke-dasharray="14 4"'),
 }
+MARKS = ("mark", "dots", "both", "long")  # levels and guides of one picture, told apart
 
 STYLE = (
     f":root{{color-scheme:light dark;--paper:{LIGHT};--ink:{INK};"

@@ -73,7 +73,7 @@ def asks_for_text(batches: Iterable[Batch], target: str, vocab: Vocab) -> bool:
 
 
 class Floors:
-    """Prints a line when the validation of a run leaves the frequencies of words, and one when it
+    """Prints a line when the validation of a run leaves the frequencies of tokens, and one when it
     passes those of pairs. Another line warns if it has not left them by the time by which others
     have.
 
@@ -148,7 +148,7 @@ class Floors:
                 near = f"they have {unigram:.3f}" + (f", within {NEAR}" if loss < unigram else "")
                 what = "generator" if name in self.generated else "model"
                 lines.append(
-                    f"{name}: this run has not left the frequencies of single words ({loss:.3f},"
+                    f"{name}: this run has not left the frequencies of single tokens ({loss:.3f},"
                     f" {near}): its {what} knows nothing of contexts yet"
                 )
         for name in self._list_constants() if self.held_out >= ENOUGH else ():
@@ -190,14 +190,14 @@ class Floors:
         unigram, bigram = scores[f"unigram/{name}"], scores[f"bigram/{name}"]
         after = f"after {tokens / 1e6:.2g} M tokens"
         if loss < bigram:
-            return "bigram", f"{name}: below word pairs ({loss:.3f} < {bigram:.3f}) {after}"
+            return "bigram", f"{name}: below pairs of tokens ({loss:.3f} < {bigram:.3f}) {after}"
         if loss < unigram - NEAR:
-            left = f"left the frequencies of single words ({loss:.3f} < {unigram:.3f}) {after}"
-            return "unigram", f"{name}: {left}; word pairs are at {bigram:.3f}"
+            left = f"left the frequencies of single tokens ({loss:.3f} < {unigram:.3f}) {after}"
+            return "unigram", f"{name}: {left}; pairs are at {bigram:.3f}"
         first = self._find_first(name, unigram - bigram)
         if tokens < (TIMES * first[0] if first else PATIENCE):
             return "", ""
-        still = f"still at the frequencies of single words ({unigram:.3f}) {after}"
+        still = f"still at the frequencies of single tokens ({unigram:.3f}) {after}"
         others, recipe = "", ""
         if first:
             needed, recipe, size = first
@@ -206,8 +206,8 @@ class Floors:
         return "late", f"{name}: {loss:.3f} is {still}{others}. The most helpful step: {lever}"
 
     def _find_first(self, target: str, distance: float) -> tuple[float, str, str] | None:
-        """(tokens, recipe, size) of the recipe that left the frequencies of words first, by what is
-        stated of the size of the run, else of any; `distance`: from there to those of pairs.
+        """(tokens, recipe, size) of the recipe that left the frequencies of tokens first, by what
+        is stated of the size of the run, else of any; `distance`: from there to those of pairs.
         """
         if distance <= 0:
             return None

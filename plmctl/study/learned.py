@@ -20,7 +20,7 @@ MARKED = (
 )
 TUNED = "they give one answer to all, or simple models score as well"
 PRETRAINED = (
-    "their losses are no better than those of the frequencies of single words, or of one constant"
+    "their losses are no better than those of the frequencies of single tokens, or of one constant"
     " answer"
 )
 

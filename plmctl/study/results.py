@@ -87,7 +87,7 @@ class Results:
         )
 
     def is_near_floor(self, name: str, term: str = "") -> bool:
-        """Whether a pretraining ended at the frequencies of single words, or at the loss of one
+        """Whether a pretraining ended at the frequencies of single tokens, or at the loss of one
         constant answer.
 
         Args:

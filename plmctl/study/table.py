@@ -43,6 +43,11 @@ ONE_SEED = (
     "One seed says nothing about the spread between runs:"
     " no interval, no p, no verdict. More of them: seeds=[0,1,2]."
 )
+PAIRED = ("paired t", "no spread")
+UNEVEN = (
+    "Arms have different numbers of seeds: a difference is of the seeds that both arms have, and no"
+    " difference of the means that are shown."
+)
 CHOSEN = (
     "The grid of fine-tuning: its best setting on the dev split that is reported, in every arm."
 )
@@ -196,12 +201,20 @@ def _list_notes(study: Study, results: Results, rows: Sequence[Row]) -> list[str
     return [
         *dict.fromkeys(results.problems),
         *([ONE_SEED] if alone else []),
+        *([UNEVEN] if _is_uneven(study, rows) else []),
         *describe_untrained(study),
         *results.list_held_out(),
         *results.list_ways(),
         *results.list_ties(),
         *Unlearned(results).list_notes(),
     ]
+
+
+def _is_uneven(study: Study, rows: Sequence[Row]) -> bool:
+    """Whether an arm is compared by pairs of seeds, of which it or the baseline has more."""
+    base = {row["metric"]: {*row["values"]} for row in rows if row["arm"] == study.baseline}
+    paired = [row for row in rows if row["test"] in PAIRED]
+    return any({*row["values"]} != base[row["metric"]] for row in paired)
 
 
 class LiveTable:

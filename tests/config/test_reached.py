@@ -149,13 +149,13 @@ TINY = {"num_layers": 2, "width": 128}
 
 
 def test_a_late_run_is_told_when_others_had_left() -> None:
-    """SLOW is 0.04 nats below the frequencies of words at its first point, which is not yet left,
+    """SLOW is 0.04 nats below the frequencies of tokens at its first point, which is not yet left,
     and far below at its second, after 2 M tokens.
     """
     assert remarks([SLOW], 9.9e6, size=TINY) == []
     (line,) = remarks([SLOW], 10e6, size=TINY)
     assert line == (
-        "mlm: 7.100 is still at the frequencies of single words (7.000) after 10 M tokens;"
+        "mlm: 7.100 is still at the frequencies of single tokens (7.000) after 10 M tokens;"
         f" slow (tiny) left them within 2 M. The most helpful step: {OTHERWISE}, or the recipe slow"
     )
     assert "fast (tiny) left them within 1 M" in remarks([SLOW, FAST], 10e6, size=TINY)[0]

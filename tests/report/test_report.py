@@ -265,3 +265,10 @@ def test_points_that_would_crowd_at_the_left_have_a_logarithmic_axis() -> None:
 )
 def test_decades_enclose_both_ends(low: float, high: float, ticks: list[float]) -> None:
     assert choose_decades(low, high) == pytest.approx(ticks)
+
+
+def test_levels_and_guides_of_a_picture_have_different_dashes() -> None:
+    marks, guides = {"tokens": 3.0, "pairs": 2.0}, {"elsewhere": [(0.0, 2.5), (1.0, 1.5)]}
+    svg = draw_lines({"a": [(0, 1)]}, title="t", x="x", y="y", marks=marks, guides=guides)
+    dashes = re.findall(r'stroke-dasharray="([^"]+)"', svg)
+    assert [dashes.count(each) for each in dict.fromkeys(dashes)] == [2, 2, 2]  # with its legend

@@ -182,8 +182,8 @@ def test_a_pretraining_begins_with_its_loss_beside_what_counting_reaches(run: Pa
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(floor) + "\n")
     drawn, text = draw_results(run)
-    assert {"a run: 1.827", "frequencies of words: 6.5"} <= set(drawn)
-    assert "perplexity 6.22; better than frequencies of words (6.5)." in text  # e to the 1.827
+    assert {"a run: 1.827", "frequencies of tokens: 6.5"} <= set(drawn)
+    assert "perplexity 6.22; better than frequencies of tokens (6.5)." in text  # e to the 1.827
     assert "How sure" not in text  # nobody knows how much was held out
     HeldText(12, 5400).write(run)
     assert "How sure: measured on 12 documents, 5,400 tokens of text that" in draw_results(run)[1]
@@ -286,7 +286,7 @@ def test_a_target_has_the_levels_of_its_own_loss(tmp_path: Path) -> None:
             file.writelines(json.dumps({"step": step, **more}) + "\n" for step in (11, 12))
     found = curves.panel(find_subject(folders))
     shown = {block.name: block.svg for block in found if isinstance(block, Chart)}
-    for text in ("frequencies of words (mlm): 6.5", "reached elsewhere (mlm)"):
+    for text in ("frequencies of tokens (mlm): 6.5", "reached elsewhere (mlm)"):
         assert text in shown["loss-loss-mlm"]
         assert text not in shown["loss-loss-nsp"]
 

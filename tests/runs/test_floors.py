@@ -43,8 +43,8 @@ def test_each_step_is_said_once() -> None:
         [(0.1, 7.2), (0.3, 6.97), (0.5, 6.9), (0.7, 6.8), (2.5, 5.4), (3, 5.3), (3.5, 5.6)]
     )
     assert len(said) == 2
-    assert "left the frequencies of single words (6.900 < 7.000) after 0.5 M tokens" in said[0]
-    assert "below word pairs (5.400 < 5.500) after 2.5 M tokens" in said[1]
+    assert "left the frequencies of single tokens (6.900 < 7.000) after 0.5 M tokens" in said[0]
+    assert "below pairs of tokens (5.400 < 5.500) after 2.5 M tokens" in said[1]
 
 
 def test_of_few_held_out_tokens_only_that_is_said() -> None:
@@ -56,7 +56,7 @@ def test_of_few_held_out_tokens_only_that_is_said() -> None:
 
 
 def test_a_run_that_passes_both_at_once_is_told_of_the_second() -> None:
-    assert ["below word pairs" in line for line in lines([(1, 5.0)])] == [True]
+    assert ["below pairs of tokens" in line for line in lines([(1, 5.0)])] == [True]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_run_that_passes_both_at_once_is_told_of_the_second() -> None:
 def test_a_run_that_stays_is_told_what_helps(config: dict, lever: str) -> None:
     assert lines([(1.9, 7.1)], **config) == []  # others needed less, but not so much less
     said = lines([(2, 7.1), (3, 6.99), (4, 6.5)], **config)
-    assert "still at the frequencies of single words" in said[0]
+    assert "still at the frequencies of single tokens" in said[0]
     assert said[0].endswith(lever)
     assert len(said) == 2
     assert "left the frequencies" in said[1]
@@ -108,8 +108,8 @@ def test_the_run_shows_what_counting_reaches(
     assert f"unigram {unigram:.3g}" in output
     blocks = make_blocks(find_subject([tmp_path / "run"]))
     picture = next(block for block in blocks if isinstance(block, Chart) and block.name == "loss")
-    assert "frequencies of words (mlm)" in picture.svg
-    assert "frequencies of pairs" in picture.svg
+    assert "frequencies of tokens (mlm)" in picture.svg
+    assert "frequencies of pairs of tokens" in picture.svg
 
 
 @pytest.mark.slow  # test_the_run_shows_what_counting_reaches stays
@@ -130,7 +130,7 @@ def end(loss: float, *, held_out: int = 5000) -> list[str]:
 
 def test_the_end_says_whether_a_run_knows_contexts() -> None:
     for loss in (7.2, 7.0, 6.96):
-        assert "has not left the frequencies of single words" in end(loss)[0]
+        assert "has not left the frequencies of single tokens" in end(loss)[0]
     assert end(6.9) == end(5.0) == end(7.2, held_out=200) == []
     assert Floors(["mlm"], {}).conclude(3000) == []  # nothing was held out
 

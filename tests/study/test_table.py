@@ -32,7 +32,7 @@ from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results, list_warnings
 from plmctl.study.show import show_table
 from plmctl.study.study import Metric
-from plmctl.study.table import LiveTable, make_rows, write_table
+from plmctl.study.table import LiveTable, _is_uneven, make_rows, write_table
 from plmctl.text.tokenizer import Tokenizer
 from tests.study import toy_study
 
@@ -206,7 +206,7 @@ def test_verdicts_among_models_that_learned_nothing_are_marked(plan: StudyPlan, 
 def test_verdicts_among_pretrainings_at_the_frequencies_are_marked(
     plan: StudyPlan, here: Path
 ) -> None:
-    """The loss of each run, and that of the frequencies of words by arm."""
+    """The loss of each run, and that of the frequencies of tokens by arm."""
     for unigram, marked in (
         ({"slow": 2.0, "fast": 1.5}, ["perplexity"]),  # 2.0, 2.1 and 1.5, 1.61: at or above
         ({"slow": 2.04, "fast": 1.54}, ["perplexity"]),  # all but equal
@@ -759,3 +759,14 @@ def test_the_page_says_how_much_text_is_held_out(
         write(here / str(cell.pretrain), "held_out.json", {"documents": 12, "tokens": 5400})
     notes = write_table(plan.study, results(plan, here), here)["notes"]
     assert "valid: 12 documents, 5,400 tokens of text" in notes
+
+
+def test_arms_of_different_seeds_are_told_apart_from_their_means() -> None:
+    study: Any = SimpleNamespace(baseline="a")
+
+    def judge(*seeds: int, test: str = "paired t") -> bool:
+        base = _row("f1", "a", 0.5, 0.1, values={0: 0.4, 1: 0.6})
+        other = _row("f1", "b", 0.5, 0.1, test=test, values=dict.fromkeys(seeds, 0.5))
+        return _is_uneven(study, [base, {**other, "test": test}])
+
+    assert (judge(0, 1), judge(0, 1, 2), judge(2, 3, test="Welch t")) == (False, True, False)

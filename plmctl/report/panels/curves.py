@@ -24,7 +24,7 @@ REPEATED = (
 ENDS = "The shade of an accuracy is its 95% interval."
 ONE_ANSWER = "one constant answer"
 CONSTANT = {"loss": "constant", "acc": "constant_acc", "score": ""}  # in the log, by kind of curve
-COUNTED = {"unigram": "frequencies of words", "bigram": "frequencies of pairs"}
+COUNTED = {"unigram": "frequencies of tokens", "bigram": "frequencies of pairs of tokens"}
 ALMOST = 0.002  # means over the same updates, by batches or by rows
 FEW = 4  # runs of which every term has a curve; of more, the whole loss
 
