@@ -207,7 +207,7 @@ class Finetune(RunSpec):
             files = [*_list(path), *_list(valid)]
             why, _ = unread["data.valid_path"]
             unread["data.valid_path"] = (why, spell_setting("task.path", files))
-        return unread
+        return super().find_unread() | unread
 
     @property
     def tokenizes(self) -> bool:

@@ -153,6 +153,15 @@ class Provenance:
         return frozenset(map(key_of, self.overrides))
 
 
+# setting -> (the setting that leaves it without effect, with this value; the words that change it)
+SPARE: Mapping[str, tuple[str, str | None, str]] = {
+    "train.spike_window": ("train.spikes", "off", "train.spikes=skip"),
+    "train.spike_deviations": ("train.spikes", "off", "train.spikes=skip"),
+    "train.frozen_limit": ("train.frozen_outputs", "batch", "train.frozen_outputs=once"),
+    "teacher_weights": ("teacher", None, "teacher=[<a run>,<another run>]"),
+}
+
+
 @dataclass(frozen=True)
 class RunSpec(Record):
     """The input of every command: its settings (the subclasses of config/schema.py), checked, and
@@ -175,7 +184,11 @@ class RunSpec(Record):
         """{setting or group: (why it has no effect, what to type instead)} as this spec stands; an
         empty text is "leave it out".
         """
-        return dict.fromkeys(self.idle, ("this command trains nothing", ""))
+        unread = dict.fromkeys(self.idle, ("this command trains nothing", ""))
+        for key, (other, value, fix) in SPARE.items():
+            if self.select(other) == value:
+                unread[key] = (f"{other} is {'null' if value is None else value}", fix)
+        return unread
 
     def used(self) -> dict[str, Any]:
         """The settings that have an effect, as plain values: what is saved and printed."""
