@@ -12,6 +12,7 @@ from plmctl.artifacts.assemble import find_long_rows, row_lengths, texts_in_rows
 from plmctl.artifacts.loading import Source, open_source
 from plmctl.artifacts.model_facts import framing, networks
 from plmctl.artifacts.places import Places
+from plmctl.config.asked import is_asked
 from plmctl.config.build import MISSING, class_of
 from plmctl.config.make_spec import spec_of
 from plmctl.config.references import UnresolvedReference, work_out
@@ -19,6 +20,7 @@ from plmctl.config.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.config.spec import key_of, thaw
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, nearest, raise_all
+from plmctl.core.terminal import remark_once
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.heads.sentences import SENTENCE
 from plmctl.interop.sentence_folder import SentenceSettings
@@ -26,6 +28,7 @@ from plmctl.runs.row_heads import find_classifier, fit_row_heads, take_layers
 from plmctl.runs.trained_adapters import find_adapters
 
 Training = TypeVar("Training", Pretrain, Finetune)
+LENGTH = "task.max_length"
 WHOLE_DROPOUT = "model.embedding.dropout"  # those of a checkpoint follow it
 WHOLE = ("initializer", "classifier")  # settings of a whole model, not of a part
 
@@ -241,8 +244,8 @@ def _take_model(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
 
 
 def _take_sentence_layers(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
-    """The spec with the pooling of a model of sentences and the layers behind it, if its task
-    compares texts. The command line may choose others.
+    """The spec with the pooling of a model of sentences, the layers behind it, and its longest
+    text, if its task compares texts. The command line may choose others.
     """
     settings, keys = SentenceSettings.of(config), spec.provenance.keys
     if settings is None or SENTENCE not in (spec.heads or {}) or "pooling" not in spec.task:
@@ -250,6 +253,10 @@ def _take_sentence_layers(spec: Finetune, config: Mapping[str, Any]) -> Finetune
     own = (config.get("heads") or {}).get(SENTENCE)
     if own is not None and not any(key.startswith(f"heads.{SENTENCE}") for key in keys):
         spec = spec.with_value(f"heads.{SENTENCE}", own)
+    length, former = settings.max_length, spec.task.get("max_length")
+    if length and former not in (None, length) and not is_asked(spec.provenance, LENGTH):
+        remark_once(f"{LENGTH}={length} instead of {former}: the longest text of {spec.checkpoint}")
+        spec = spec.with_value(LENGTH, length)
     if "task.pooling" in keys:
         return spec
     return spec.with_value("task.pooling", settings.pooling)

@@ -166,6 +166,7 @@ def test_layers_prompts_and_lengths(include: bool, with_tokenizer: Any, tmp_path
     spec: Any = complete(compose("finetune", None, words))
     assert spec.task["pooling"] == "mean"
     assert len(spec.heads["sentence"]["layers"]) == 4
+    assert spec.task.max_length == 10
     other: Any = complete(compose("finetune", None, [*words, "task.pooling=max"]))
     assert other.task["pooling"] == "max"
     modules = json.loads((tmp_path / "again/modules.json").read_text())
