@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, Self
@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from plmctl.analysis.sample import batch_held_out, batch_sentences, describe_unread
+from plmctl.analysis.sample import batch_held_out, batch_sentences, describe_unread, restore_text
 from plmctl.analysis.stacks import find_readers, list_cells
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.batch import Batch
@@ -82,7 +82,7 @@ class KeyTexts:
             DataError: The model has no feed-forward layers that read one text.
         """
         batch, about = batch_held_out(opened)
-        batch = _restore(batch)
+        batch = restore_text(batch)
         if sentences:
             batch, rows = batch_sentences(opened, sentences)
             unread = describe_unread(opened, [*chain(*rows)], sentences)
@@ -134,15 +134,6 @@ def read_units(opened: Loaded, batch: Batch) -> list[Tensor]:
     if any(layer.shape[:2] != batch.text.ids.shape for layer in layers):
         raise DataError("the layers of this model do not have a state for each token alone")
     return layers
-
-
-def _restore(batch: Batch) -> Batch:
-    """The rows with the tokens of the text, also where masks hid them."""
-    hidden = batch.targets.get("mlm")
-    if hidden is None:
-        return batch
-    ids = hidden.write_into(batch.text.ids, hidden.ids)
-    return replace(batch, seqs={**batch.seqs, "text": replace(batch.text, ids=ids)})
 
 
 def _find_triggers(

@@ -58,23 +58,35 @@ def _is_measure(value: object) -> bool:
 
 
 def measure_model(
-    opened: Loaded, names: Sequence[str] | None = None, plugins: Sequence[str] = ()
+    opened: Loaded,
+    names: Sequence[str] | None = None,
+    plugins: Sequence[str] = (),
+    sentences: Sequence[str] = (),
 ) -> dict[str, Measure]:
     """{name: result} of the measures that a model has something for.
 
     Args:
         names: The measures; None for all, where one that fails is left out.
         plugins: The packages outside plmctl whose measures count, too.
+        sentences: The text for measures that read sentences; without any they read their own.
     """
     known = find_measures(plugins)
     for name in names or ():
         if name not in known:
             allowed = f"one of {', '.join(sorted(known))}{nearest(name, known)}"
             raise UsageError(f"measures: there is no '{name}'; {allowed}")
+    given = {"sentences": sentences} if sentences else {}
+    readers = [
+        name for name, each in known.items() if "sentences" in inspect.signature(each.of).parameters
+    ]
+    if given and names is not None and not set(names).intersection(readers):
+        raise UsageError(
+            f"sentences: none of {', '.join(names)} reads any; {', '.join(readers)} do"
+        )
     results: dict[str, Measure] = {}
     for name in known if names is None else names:
         try:
-            result = known[name].of(opened)
+            result = known[name].of(opened, **(given if name in readers else {}))
         except PlmctlError:
             if names is not None:
                 raise

@@ -64,6 +64,15 @@ def batch_held_out(loaded: Loaded) -> tuple[Batch, str]:
     return batch, about + describe_unread(loaded, ids.tolist())
 
 
+def restore_text(batch: Batch) -> Batch:
+    """The rows with the tokens of the text, also where masks hid them."""
+    hidden = batch.targets.get("mlm")
+    if hidden is None:
+        return batch
+    ids = hidden.write_into(batch.text.ids, hidden.ids)
+    return replace(batch, seqs={**batch.seqs, "text": replace(batch.text, ids=ids)})
+
+
 def describe_unread(loaded: Loaded, ids: Sequence[int], sentences: Sequence[str] = ()) -> str:
     """Remarks on unknown tokens among `ids`, and on `sentences` that are longer than a row of the
     model, or "".

@@ -13,12 +13,14 @@ from plmctl.api.settings import check_path
 from plmctl.artifacts.loading import load
 from plmctl.config.plugins import Unconfirmed
 from plmctl.core.errors import UsageError
+from plmctl.use.items import take_texts
 
 
 def analyse(
     run: str | os.PathLike[str] | RunFolder,
     measures: Sequence[str] | None = None,
     *,
+    sentences: Sequence[str] = (),
     probes: Mapping[str, str | os.PathLike[str]] | None = None,
     plugins: Sequence[str] = (),
 ) -> dict[str, Measure | ProbeResult]:
@@ -27,6 +29,8 @@ def analyse(
     Args:
         run: A run, a checkpoint, or a Hugging Face folder.
         measures: The names of the measures; None for all that the model has something for.
+        sentences: The text for `attention`, `heads` and `layers`; without any, `heads` reads
+            held-out rows of the run, the others sentences that come with plmctl.
         probes: {name: a file of labelled words} for linear probes of every layer.
         plugins: The packages outside plmctl that the model may be made of, and whose measures
             count, too.
@@ -36,6 +40,7 @@ def analyse(
     """
     if isinstance(measures, str):
         raise UsageError(f'measures="{measures}": a list of names, here ["{measures}"]')
+    listed = take_texts(sentences, "sentences=[text]") if sentences else ()
     if isinstance(run, RunFolder):
         plugins, run = tuple(dict.fromkeys([*run.plugins, *plugins])), run.folder
     check_path("run", run)
@@ -46,5 +51,5 @@ def analyse(
         opened = load(run, plugins=plugins)
     except Unconfirmed as error:
         raise error.for_python() from None
-    results: dict[str, Measure | ProbeResult] = {**measure_model(opened, measures, plugins)}
+    results: dict[str, Measure | ProbeResult] = {**measure_model(opened, measures, plugins, listed)}
     return results | {name: ProbeResult.of(opened, each) for name, each in questions.items()}

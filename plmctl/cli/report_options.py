@@ -41,6 +41,15 @@ Sentences = Annotated[
         help="The sentence for --attention and --keys. May be repeated.",
     ),
 ]
+HeadText = Annotated[
+    str | None,
+    typer.Option(
+        "--heads",
+        metavar="dev|FILE",
+        help="Tabulate what each head looks at, over held-out rows of the run (dev) or the lines"
+        " of a file (default: none).",
+    ),
+]
 Probes = Annotated[
     list[str] | None,
     typer.Option(

@@ -42,6 +42,7 @@ class ReportCommand(Tool):
         figures: options.Figures = None,
         attention: options.Heads = None,
         sentence: options.Sentences = None,
+        heads: options.HeadText = None,
         probe: options.Probes = None,
         sensitivity: options.Bits = None,
         word: options.Words = None,
@@ -60,7 +61,13 @@ class ReportCommand(Tool):
             brief=brief,
             figures=Path(figures).expanduser() if figures else None,
             wishes=parse_wishes(
-                attention, sentence or [], probe or [], sensitivity, words=word or [], units=keys
+                attention,
+                sentence or [],
+                probe or [],
+                sensitivity,
+                words=word or [],
+                units=keys,
+                text=heads,
             ),
             card=Path(card) if card else None,
             facts=parse_facts(fact or []),

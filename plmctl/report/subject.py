@@ -47,6 +47,8 @@ class Wishes:
     heads: Sequence[tuple[int, int]] = ()  # (layer, head) whose attention is drawn, from 0
     # the sentences for it and for `units`; none: two that plmctl brings along, or held-out rows
     sentences: Sequence[str] = ()
+    # the text for the table of heads; (): held-out rows; None: no table
+    lines: Sequence[str] | None = None
     # labelled words, which the states of the layers are probed for
     probes: Mapping[str, Labels] = field(default_factory=dict)
     bits: Sequence[int] = ()  # numbers of bits for which one matrix at a time is rounded

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import DataError, UsageError
 from plmctl.report.card import FACTS
 from plmctl.report.subject import Wishes
+from plmctl.text.inputs import need_lines
 
 if TYPE_CHECKING:
     from plmctl.analysis.probing import Labels
+
+DEV = "dev"  # instead of a file: the rows that a run held out
 
 
 def parse_wishes(
@@ -23,6 +26,7 @@ def parse_wishes(
     *,
     words: Sequence[str] = (),
     units: str | None = None,
+    text: str | None = None,
 ) -> Wishes:
     """Parse the options for optional panels; UsageError for a wrong one."""
     parsed = [_pair("attention", "head", word) for word in _split(heads)]
@@ -30,12 +34,13 @@ def parse_wishes(
     if sentences and not (parsed or keys):
         raise UsageError("--sentence: of which heads?\n  fix: --attention 0.0 before it")
     return Wishes(
-        parsed,
-        list(sentences),
-        dict(_probe(word) for word in probes),
-        [_bits(word) for word in _split(bits)],
-        dict(_word(word) for word in words),
-        keys,
+        heads=parsed,
+        sentences=list(sentences),
+        lines=None if text is None else _read_lines(text),
+        probes=dict(_probe(word) for word in probes),
+        bits=[_bits(word) for word in _split(bits)],
+        words=dict(_word(word) for word in words),
+        units=keys,
     )
 
 
@@ -61,6 +66,19 @@ def _pair(option: str, what: str, word: str) -> tuple[int, int]:
             f"--{option} {word}: layer.{what}, both counted from 0\n  fix: --{option} 0.0,1.3"
         )
     return int(layer), int(number)
+
+
+def _read_lines(text: str) -> list[str]:
+    """The lines of a file that are not empty; none for "dev", the held-out rows of a run."""
+    if text == DEV:
+        return []
+    file = Path(os.path.expanduser(text))
+    if not file.is_file():
+        fix = f"--heads {DEV} # the text that the run held out"
+        raise DataError("no such file", file=file, fix=fix)
+    if lines := [line.strip() for _, line in need_lines(file) if line.strip()]:
+        return lines
+    raise DataError("this file has no text", file=file)
 
 
 def _word(given: str) -> tuple[str, Path]:

@@ -19,7 +19,7 @@ from tests.report import parsed
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "parts"
 NAMES = {"attention", "buckets", "density", "halting", "layers", "mixes", "noise", "patterns"}
-NAMES |= {"positions", "spans"}
+NAMES |= {"heads", "positions", "spans"}
 
 
 @pytest.fixture
@@ -33,7 +33,13 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_all_measures_of_a_model(trained: Path) -> None:
     assert set(find_measures()) == NAMES
     found = plmctl.analyse(trained)
-    assert list(found) == ["attention", "layers", "noise", "positions"]  # an ALBERT has no others
+    assert list(found) == [
+        "attention",
+        "heads",
+        "layers",
+        "noise",
+        "positions",
+    ]  # an ALBERT has no others
     assert found["layers"] == LayerMoves.of(plmctl.load(trained))
     assert [len(tokens) for tokens in found["attention"].tokens] == [
         layers[0].shape[-1] for layers in found["attention"].layers

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from plmctl.analysis.attention import AttentionMaps, SparseHeads
+from plmctl.analysis.heads import DISTANCE, ENTROPY, HeadHabits
 from plmctl.analysis.runs import Curve
 from plmctl.analysis.sample import SENTENCES
 from plmctl.analysis.spans import HeadSpans, TokenSpans
 from plmctl.core.errors import PlmctlError, UsageError, list_problems
 from plmctl.report.charts import draw_lines
-from plmctl.report.grids import TokenRow, draw_links, draw_rows
+from plmctl.report.grids import Grid, TokenRow, draw_grids, draw_links, draw_rows
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
@@ -24,6 +25,14 @@ READING = (
     "Each token on the left attends to those on the right, the darker the line the more; layers and"
     " heads count from 0. With the pointer or the arrow keys, one token at a time."
 )
+HABITS = (
+    "The mean weight of each head on a kind of token, over all tokens of a text (Clark et al.,"
+    " 2019). A head with 0.9 for the previous token nearly always looks one token back. Distance is"
+    " the mean number of tokens between the two. Entropy is 0 nats where a head looks at one token,"
+    " ln n where it looks at n evenly. Layers and heads count from 0, as --attention takes them. A"
+    " weight is no proof that the token matters for the answer."
+)
+UNITS = {ENTROPY: "entropy, nats", DISTANCE: "distance, tokens"}
 DENSITY = (
     "The share of the tokens in sight that have a weight, in percent, the darker the more; the mean"
     " over the tokens of the sentences that come with plmctl."
@@ -89,6 +98,50 @@ def _check(heads: Sequence[tuple[int, int]], layers: Sequence[Tensor]) -> None:
             raise UsageError(
                 f"--attention {layer}.{head}: there is no such head; this model has {shape}"
             )
+
+
+@panel_of(Subject, order=60.2, title="Habits of heads")
+def habits(subject: Subject) -> list[Block]:
+    """A picture and a table of all heads of each run."""
+    if subject.wishes.lines is None:
+        return []
+    blocks: list[Block] = [Paragraph(HABITS)]
+    for number, run in enumerate(subject.detailed):
+        try:
+            found = HeadHabits.of(run.loaded, subject.wishes.lines)
+        except PlmctlError as error:
+            blocks += [Heading(run.name, 3), Paragraph(f"Not measured: {list_problems(error)}.")]
+            continue
+        table = _tabulate_habits(found)
+        chart = Chart(f"heads-{number}", _draw_habits(found))
+        blocks += [Heading(run.name, 3), Paragraph(table.note), chart, table]
+    return blocks
+
+
+def _draw_habits(found: HeadHabits) -> str:
+    """A map of layers and heads for each mean."""
+    grids = []
+    for name, layers in found.means.items():
+        most = max(1e-9, *(value for heads in layers for value in heads))
+        cells = [[value / most for value in heads] for heads in layers]
+        title = f"{name}, at most {most:.2f}"
+        grids.append(Grid(title, cells, values=layers))
+    scale = [(0.0, "0"), (1.0, "the largest of all heads")]
+    return draw_grids(grids, title="Habits of heads: a line is a layer", scale=scale)
+
+
+def _tabulate_habits(found: HeadHabits) -> TableBlock:
+    """A line for each head."""
+    rows, shades = [], []
+    most = {name: max(1e-9, *map(max, layers)) for name, layers in found.means.items()}
+    for layer, heads in enumerate(found.means[ENTROPY]):
+        for head in range(len(heads)):
+            own = {name: layers[layer][head] for name, layers in found.means.items()}
+            rows.append([str(layer), str(head), *(f"{value:.3f}" for value in own.values())])
+            shades.append([0.0, 0.0, *(value / most[name] for name, value in own.items())])
+    names = [UNITS.get(name, name) for name in found.means]
+    note = f"Means over {found.tokens:,} tokens of {found.about}."
+    return TableBlock(["layer", "head", *names], rows, shades, note)
 
 
 @panel_of(SparseHeads, order=63, title="Sparse attention")
