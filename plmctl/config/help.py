@@ -57,6 +57,9 @@ def explain(
         what = next((name for name in names if _is_name(name, slots, plugins)), what)
         if not lines and not _is_name(what, slots, plugins):
             lines = _find_mentions(what, slots, plugins)
+        alike = {f"{slot}={what}": files[what] for slot, files in slots.items() if what in files}
+        if lines and len(alike) > 1:
+            lines |= {choice: header(file).about for choice, file in alike.items()}
         if _explain_settings(what, slots, plugins, config_dirs, words=lines, as_json=as_json):
             return
     if as_json:

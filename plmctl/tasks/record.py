@@ -31,7 +31,7 @@ class Example:
     def texts(self) -> list[str]:
         """The texts of its fields; words with spaces between them."""
         return [
-            " ".join(value) if isinstance(value, list) else value
+            " ".join(_flatten(value)) if isinstance(value, list) else value
             for name, value in self.fields.items()
             if name != "answers"
         ]
@@ -86,3 +86,10 @@ def cut(text: str, length: int) -> str:
 def as_number(text: str) -> int | str:
     """A whole number where `text` is one."""
     return int(text) if text.isdecimal() else text
+
+
+def _flatten(value: Any) -> list[str]:
+    """The texts of nested lists, as of titles with their sentences, in their order."""
+    if isinstance(value, list | tuple):
+        return [text for each in value for text in _flatten(each)]
+    return [str(value)]

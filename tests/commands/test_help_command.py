@@ -236,11 +236,17 @@ def test_the_same_key_of_several_commands_and_a_group() -> None:
 
 def test_no_key_is_broken_in_a_pipe() -> None:
     """Whatever a terminal's width would be, each setting has one line."""
-    done = CliRunner().invoke(make_app(), ["help", "encoder"], env={"COLUMNS": "40"})
+    done = CliRunner().invoke(make_app(), ["help", "model=encoder"], env={"COLUMNS": "40"})
     listed = list_settings(conf_dir() / "model" / "encoder.yaml")
     lines = done.stdout.splitlines()
     for setting in listed:
         assert any(line.startswith(f"{setting.path}={setting.default}") for line in lines)
+
+
+def test_parts_of_one_name_in_several_slots_are_listed() -> None:
+    lines = said("help", "encoder")
+    for part in ("model=encoder", "features=encoder", "head encoder"):
+        assert part in lines
 
 
 def test_help_of_finetune_shows_the_settings_of_a_task() -> None:
