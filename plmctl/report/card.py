@@ -22,7 +22,7 @@ from plmctl.data.held_out import read_held_out
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.report.card_front import write_front
 from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
-from plmctl.report.text import describe_method, format_number, spell_within
+from plmctl.report.text import describe_method, describe_warmup, format_number, spell_within
 from plmctl.runs.own_rate import scale_rate
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_json
@@ -127,16 +127,6 @@ def _describe_part(part: Any, *, without: Sequence[str] = ()) -> str:
         if name != "_target_" and name not in without and not isinstance(value, (Mapping, list))
     ]
     return ", ".join([str(part["_target_"]).rpartition(".")[2], *own])
-
-
-def _describe_warmup(schedule: Mapping[str, Any], steps: int | None) -> str:
-    """The warm-up of a run of so many updates, which a limit may cut; empty where nothing says how
-    many they are.
-    """
-    warmup = schedule.get("warmup_share", 0) * (steps or 0) or schedule.get("warmup_steps", 0)
-    if not steps or not warmup:
-        return ""
-    return f"{min(warmup, schedule.get('warmup_limit', 1) * steps):,.0f} of {steps:,} updates"
 
 
 def _describe_weights(weights: Any) -> str:
@@ -255,7 +245,7 @@ def _describe_training(config: Mapping[str, Any]) -> dict[str, Any]:
         "optimizer": _describe_part(config.get("optim"), without=("lr", "_partial_")),
         "learning rate": _own_rate(config),
         "schedule": _describe_part(config.get("schedule")),
-        "warm-up": _describe_warmup(config.get("schedule") or {}, train.get("steps")),
+        "warm-up": describe_warmup(config.get("schedule") or {}, train.get("steps")),
         "class weights": _describe_weights(task.get("class_weights")),
         "precision": train.get("precision"),
         "seed": config.get("seed"),

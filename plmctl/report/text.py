@@ -88,3 +88,13 @@ def name_files(names: Iterable[str]) -> dict[str, str]:
         number = len(found)
         found[name] = f"{word}-{number}" if not word or word in found.values() else word
     return found
+
+
+def describe_warmup(schedule: Mapping[str, Any], steps: int | None) -> str:
+    """The warm-up of a run of so many updates, which a limit may cut; empty where nothing says how
+    many they are.
+    """
+    warmup = schedule.get("warmup_share", 0) * (steps or 0) or schedule.get("warmup_steps", 0)
+    if not steps or not warmup:
+        return ""
+    return f"{min(warmup, schedule.get('warmup_limit', 1) * steps):,.0f} of {steps:,} updates"

@@ -1033,3 +1033,11 @@ def test_models_without_pretraining_stand_below_the_scores(tmp_path: Path) -> No
         ["majority", "accuracy", "0.5"],
         ["words", "accuracy", "0.75"],
     ]
+
+
+def test_settings_have_the_warm_up_that_a_short_run_made(tmp_path: Path) -> None:
+    schedule = {"_target_": "x.Linear", "warmup_steps": 100, "warmup_limit": 0.1}
+    config = {**fabricated.CONFIG, "schedule": schedule, "train": {"steps": 340}}
+    subject = find_subject([fabricated.run(tmp_path / "run", config=config)])
+    (table,) = tables(differences.choices(subject))
+    assert ["warm-up", "34 of 340 updates"] in table.rows

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.analysis.runs import CONFIG
+from plmctl.analysis.runs import CONFIG, find_standing
 from plmctl.config.walks import leaves
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.report.page import Block, Code, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
 from plmctl.report.subject import Subject
-from plmctl.report.text import format_setting
+from plmctl.report.text import describe_warmup, format_setting
 from plmctl.storage.reading import read_text
 
 FIRST = (
@@ -65,6 +65,11 @@ def choices(subject: Subject) -> list[Block]:
         for path in FIRST
         if not path.startswith(unused) and (part := _find_choice(configs[0], path))
     ]
+    log = subject.runs[0].log
+    made = log.step if find_standing(log).state == "finished" else None
+    steps = (configs[0].get("train") or {}).get("steps") or made
+    if warmup := describe_warmup(configs[0].get("schedule") or {}, steps):
+        rows.append(["warm-up", warmup])
     return [TableBlock(["setting", subject.runs[0].name], rows)]
 
 
