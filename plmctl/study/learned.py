@@ -76,6 +76,7 @@ class Unlearned:
         for name, metric in study.metrics.items():
             if self.is_idle(metric, study.baseline):
                 others = (arm for arm in study.arms if arm != study.baseline)
+                others = (arm for arm in others if self.results.values(metric, arm))
                 if arms := [arm for arm in others if self.is_idle(metric, arm)]:
                     found[name] = arms
         return found

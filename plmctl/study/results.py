@@ -92,7 +92,7 @@ class Results:
 
         Args:
             name: The job of the pretraining.
-            term: The term of its objective; "": all of its model that have such a floor.
+            term: The term of its objective; any other name: all of its model with such a floor.
         """
         held = read_held_out(self.locate(name) / RUN)
         if held and not held.validates:
@@ -105,10 +105,8 @@ class Results:
         }
         pairs = (key.split("/", 1) for key in ends if "/" in key)
         known = dict.fromkeys(own for kind, own in pairs if kind in KINDS_OF_FLOORS)
-        terms = (
-            [term] if term else [t for t in known if find_role(log.config, f"loss/{t}") == MODEL]
-        )
-        terms = [each for each in terms if each in known]
+        own = [each for each in known if find_role(log.config, f"loss/{each}") == MODEL]
+        terms = [each for each in known if each == term] if f"loss/{term}" in ends else own
         return bool(terms) and all(is_near_floor(ends, each) for each in terms)
 
     def list_ways(self) -> list[str]:

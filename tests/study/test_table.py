@@ -34,6 +34,7 @@ from plmctl.study.show import show_table
 from plmctl.study.study import Metric
 from plmctl.study.table import LiveTable, _is_uneven, make_rows, write_table
 from plmctl.text.tokenizer import Tokenizer
+from tests.report import fabricated
 from tests.study import toy_study
 
 Planned = Callable[..., StudyPlan]
@@ -232,6 +233,24 @@ def test_verdicts_among_pretrainings_at_the_frequencies_are_marked(
         assert ("no better than those of the freq" in str(record["notes"])) == bool(marked)
         for end, mark in {"md": " †", "html": "†<", "csv": "†", "tex": r"$^\dagger$"}.items():
             assert (mark in (here / f"table.{end}").read_text(encoding="utf-8")) == bool(marked)
+
+
+def test_the_floor_of_a_generator_is_none_of_its_model(tmp_path: Path) -> None:
+    """ELECTRA of which the generator has learned something, and the model calls every token
+    original: what is not of one term, such as minimal pairs, is by its model.
+    """
+    electra = {"electra": {"_target_": "plmctl.objectives.electra.Electra"}}
+    config = {**fabricated.CONFIG, "objective": electra}
+    run = fabricated.run(tmp_path / "job" / "run", config=config)
+    ends = {"loss/mlm": 5.0, "unigram/mlm": 6.2, "loss/rtd": 0.41, "constant/rtd": 0.417}
+    record = {"step": 1, **{f"valid/{name}": value for name, value in ends.items()}}
+    (run / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    plan: Any = SimpleNamespace()
+    found = Results(plan, {}, lambda name: tmp_path / name)
+    judged = {
+        name: found.is_near_floor("job", name) for name in ("mlm", "rtd", "minimal_pairs", "")
+    }
+    assert judged == {"mlm": False, "rtd": True, "minimal_pairs": True, "": True}
 
 
 def test_what_is_reached_without_pretraining_stands_next_to_its_metric(
