@@ -10,11 +10,12 @@ from plmctl.cli.completion import suggest_pages
 from plmctl.config.command import About, Tool
 
 Page = Annotated[
-    str,
+    list[str] | None,
     typer.Argument(
-        metavar="[PAGE | FOLDER]",
+        metavar="[PAGE | FOLDER | WORDS]",
         show_default=False,
-        help="A page, the last part of its name, or a folder whose pages are listed.",
+        help="A page, the last part of its name, a folder whose pages are listed, or words to"
+        " search for.",
         autocompletion=suggest_pages,
     ),
 ]
@@ -26,13 +27,13 @@ class DocsCommand(Tool):
     about = About(
         "docs",
         place=205,
-        examples=("plmctl docs howto", "plmctl docs start/install"),
+        examples=("plmctl docs start/install", "plmctl docs attention heads"),
         options="json",
         talks=False,
     )
 
     @staticmethod
-    def perform(page: Page = "", **options: Any) -> None:
+    def perform(page: Page = None, **options: Any) -> None:
         from plmctl.config.pages import show
 
-        show(page, as_json=options["json"])
+        show(" ".join(page or []), as_json=options["json"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import math
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,10 +13,18 @@ from pathlib import Path
 from plmctl.config.recipes import docs_dir
 from plmctl.core.errors import UsageError, find_meant, list_some, nearest
 from plmctl.core.terminal import print_meanings, screen, tell
+from plmctl.text.sentences import CJK
 
 INDEX = "llms.txt"  # written by docs/tables.py in the form of llmstxt.org
 # a name whose docstring the site shows, with options of the site
 _CLASS = re.compile(r"^::: ([\w.]+)\.(\w+)\n(?: +.*\n)*", re.MULTILINE)
+_WORD = re.compile(rf"[{CJK}]{{1,2}}|[^\W_{CJK}]+")
+# a heading of any level but the first, and the text below it
+_SECTION = re.compile(r"^##+ (.*)\n((?:(?!##+ ).*\n?)*)", re.MULTILINE)
+SHOWN = 8  # pages that a search lists
+# pages that explain come before pages of figures
+WEIGHTS = {"start/": 2.0, "howto/": 1.5, "concepts/": 1.5, "glossary": 1.5, "commands/": 1.2}
+WEIGHTS |= {"zh/": 1.5, "results/": 0.5, "reference/": 0.5}
 _LINE = re.compile(r"^- \[(.+)\]\((\S+)\.md\): (.+)$", re.MULTILINE)
 
 
@@ -43,25 +52,103 @@ def show(what: str, *, as_json: bool) -> None:
     """Show a page, or list those of a folder, or all pages.
 
     Args:
-        what: A page (`howto/resume`), the last part of its name (`resume`), a folder (`howto`), or
-            "" for all pages.
+        what: A page (`howto/resume`), the last part of its name (`resume`), a folder (`howto`), ""
+            for all pages, or words that pages are searched for.
 
     Raises:
-        UsageError: No page, or several pages, have this name.
+        UsageError: Several pages have this name, or nothing has these words.
     """
     name, pages = what.removeprefix("docs/").removesuffix(".md").strip("/"), list_pages()
     listed = [page for page in pages if page.name.startswith(f"{name}/")] if name else pages
-    if not name.isascii():  # names are English: 中文 is a word of a title or of a first sentence
-        listed = [page for page in pages if name in f"{page.title} {page.about}"]
-    chosen = None if listed else _find(name, pages)
+    hits = [] if listed else _search(name, pages)
+    chosen = None if listed or hits else _find(name, pages)
     text = _CLASS.sub(_read_docstring, chosen.file.read_text(encoding="utf-8")) if chosen else ""
     if as_json:
         each = {**asdict(chosen), "text": text} if chosen else [asdict(page) for page in listed]
+        each = [{**asdict(hit.page), "heading": hit.heading} for hit in hits] or each
         tell(json.dumps(each, indent=1, ensure_ascii=False))
     elif chosen:
         _print(text)
+    elif hits:
+        print_meanings([(hit.page.name, hit.line) for hit in hits])
     else:
         print_meanings([(page.name, page.about) for page in listed])
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A section of a page that has some words."""
+
+    page: ListedPage
+    heading: str  # "" before the first heading below the title
+    score: float
+
+    @property
+    def line(self) -> str:
+        """The titles of page and section."""
+        return f"{self.page.title}: {self.heading}" if self.heading else self.page.title
+
+
+def _search(what: str, pages: list[ListedPage]) -> list[Hit]:
+    """The best section of the best pages for words that are no name of a page.
+
+    Whole words come first, then beginnings of words. Where nothing has them whole, a page with a
+    name like `what` is meant.
+    """
+    names = {page.name.rpartition("/")[2] for page in pages} | {page.name for page in pages}
+    words = list(dict.fromkeys(_WORD.findall(what.lower())))
+    if what in names or not words:
+        return []
+    hits = _rank([re.compile(_spell(word, whole=True)) for word in words], pages)
+    if not hits and find_meant(what, names):
+        return []
+    named = {hit.page.name for hit in hits}
+    more = _rank([re.compile(_spell(word, whole=False)) for word in words], pages)
+    return [*hits, *(hit for hit in more if hit.page.name not in named)][:SHOWN]
+
+
+def _spell(word: str, *, whole: bool) -> str:
+    """A pattern for a word in the singular and the plural, or for its beginning; Chinese stands
+    without spaces.
+    """
+    if not word.isascii():
+        return re.escape(word)
+    stem = word.removesuffix("s") if len(word) > 3 else word
+    return (
+        rf"\b{re.escape(stem)}s?\b" if whole else rf"\b{re.escape(stem[: max(6, len(stem) - 3)])}"
+    )
+
+
+def _rank(patterns: list[re.Pattern[str]], pages: list[ListedPage]) -> list[Hit]:
+    """The sections with the most words of `patterns`, one of each page. Words in titles count more,
+    and rare words.
+    """
+    sections = [
+        (page, heading, text)
+        for page in pages
+        for heading, text in _SECTION.findall(f"## \n{page.file.read_text(encoding='utf-8')}")
+    ]
+    found = [[pattern.findall(text.lower()) for pattern in patterns] for _, _, text in sections]
+    rare = [
+        math.log(1 + len(sections) / (1 + sum(bool(row[n]) for row in found)))
+        for n in range(len(patterns))
+    ]
+    best: dict[str, Hit] = {}
+    for (page, heading, _), counts in zip(sections, found, strict=True):
+        named = f"{page.name} {page.title}".lower(), heading.lower()
+        score = 0.0
+        weights = (value for start, value in WEIGHTS.items() if page.name.startswith(start))
+        preferred = next(weights, 1.0)
+        for pattern, weight, times in zip(patterns, rare, counts, strict=True):
+            inside = sum(bool(pattern.search(title)) for title in named)
+            score += (
+                preferred
+                * weight
+                * (len(times) / (len(times) + 2) + inside + 2 * bool(times or inside))
+            )
+        if score > best.get(page.name, Hit(page, "", 0.0)).score and any(counts):
+            best[page.name] = Hit(page, heading.strip(), score)
+    return sorted(best.values(), key=lambda hit: -hit.score)[:SHOWN]
 
 
 def _find(name: str, pages: list[ListedPage]) -> ListedPage:

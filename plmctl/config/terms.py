@@ -45,15 +45,21 @@ def _find_terms(what: str) -> dict[str, str]:
     """The rows of the glossary that explain a term, or begin or end with it, in any number."""
     file = docs_dir() / "glossary.md"
     rows = _ROW.finditer(read_text(file) if file.is_file() else "")
-    wanted = _bare(what)
+    wanted, short = _bare(what), _bare(what.removeprefix("valid/"))
+    # `loss/TERM` explains `loss/mlm`, `ndcg@K` explains `ndcg@10`
+    general = re.sub(r"@\d+$", "@k", re.sub(r"^(?:.*/)?([^/]+)/[^/]+$", r"\1/term", short))
     exact: dict[str, str] = {}
+    alike: dict[str, str] = {}
     inside: dict[str, str] = {}
     for row in rows:
         terms = [_bare(term) for term in re.split(r"[,;]", row["terms"])]
-        if wanted in terms:
+        if wanted in terms or short in terms:
             exact[row["terms"]] = row["meaning"]
+        elif general in terms or f"{short}/term" in terms:
+            alike[row["terms"]] = row["meaning"]
         elif any(re.search(rf"(^|[ -]){re.escape(wanted)}($|[ -])", term) for term in terms):
             inside[row["terms"]] = row["meaning"]
+    exact = exact or alike
     return exact | inside if len(wanted) > 2 else exact
 
 

@@ -31,7 +31,7 @@ SHORT = {  # on the line
     "unigram": "unigram",
     "bigram": "bigram",
     "constant": "one answer",
-    "reached": "reached",
+    "reached": "others reached",
 }
 HIDDEN = (
     "step",

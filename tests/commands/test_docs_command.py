@@ -27,12 +27,44 @@ def test_every_page_is_listed_with_its_first_words() -> None:
     assert len(lines) == len(listed)
     assert any(line.startswith("howto/resume  ") for line in lines)
     (first, *_), others = command("docs", "start").splitlines(), command("docs", "start/")
-    assert [line.split()[0] for line in command("docs", "中文").splitlines()] == [
-        "zh/getting-started",
-        "zh/chinese-text",
-    ]
     assert first.startswith("start/install ")
     assert len(others.splitlines()) == len([name for name in names if name.startswith("start/")])
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("perplexity", "glossary"),
+        ("significance", "concepts/studies"),  # it has "significant"
+        ("attention heads", "commands/report"),
+        ("中文", "zh/chinese-text"),
+        ("中文分词", "zh/chinese-text"),
+        ("HOLM", "concepts/studies"),
+    ],
+)
+def test_words_find_pages(words: str, page: str) -> None:
+    lines = command("docs", *words.split()).splitlines()
+    assert page in [line.split()[0] for line in lines[:5]]
+    assert len(lines) <= pages.SHOWN
+    hits = json.loads(command("docs", words, "--json"))
+    assert [hit["name"] for hit in hits] == [line.split()[0] for line in lines]
+
+
+def test_a_page_with_all_words_in_its_heading_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "a": "# A\n\nred\n\n## Cats\n\nred cat",
+        "b": "# B\n\nred red red red",
+        "c": "# C\n\nno",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.md").write_text(text)
+    monkeypatch.setattr(pages, "docs_dir", lambda: tmp_path)
+    listed = [pages.ListedPage(name, name.upper(), "") for name in texts]
+    hits = pages._search("red cats", listed)
+    assert [(hit.page.name, hit.heading) for hit in hits] == [("a", "Cats"), ("b", "")]
+    assert pages._search("blue", listed) == []
 
 
 @pytest.mark.parametrize("name", ["start/install", "install", "docs/start/install.md"])

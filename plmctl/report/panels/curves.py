@@ -21,6 +21,11 @@ REPEATED = (
     "Runs that differ in their seeds alone:"
     " their mean, shaded from the lowest to the highest; in brackets how many."
 )
+EXPLAINED = (
+    "plmctl help NAME explains each, such as plmctl help bits_per_byte. Bits per byte compare runs"
+    " of one objective. For a masked model, which sees both sides, they are no rate of compression,"
+    " and do not compare with those of a causal model."
+)
 ENDS = "The shade of an accuracy is its 95% interval."
 ONE_ANSWER = "one constant answer"
 CONSTANT = {"loss": "constant", "acc": "constant_acc", "score": ""}  # in the log, by kind of curve
@@ -77,7 +82,7 @@ def panel(subject: Subject) -> list[Block]:
         *blocks,
         *([Paragraph(" ".join(skips))] if skips else []),
         *(Paragraph(f"{line}.") for line in _list_unlike(runs)),
-        Folded("Last values", [last]),
+        Folded("Last values", [Paragraph(EXPLAINED), last]),
     ]
 
 
