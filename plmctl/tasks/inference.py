@@ -499,7 +499,9 @@ def spell_empty(empty: int, examples: int, first: str) -> str:
 
 
 def has_empty_text(example: Example) -> bool:
-    """Whether a text of it has no letter."""
+    """Whether a text of it has no letter; a text that each choice continues may have none."""
+    if "choices" in example.fields and TEXTS[1] not in example.fields:
+        return False
     texts = [value for role, value in example.fields.items() if role in TEXTS]
     return "" in [text.strip() for text in texts if isinstance(text, str)]
 

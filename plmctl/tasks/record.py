@@ -92,4 +92,4 @@ def _flatten(value: Any) -> list[str]:
     """The texts of nested lists, as of titles with their sentences, in their order."""
     if isinstance(value, list | tuple):
         return [text for each in value for text in _flatten(each)]
-    return [str(value)]
+    return [value] if isinstance(value, str) else []

@@ -56,7 +56,9 @@ def test_an_update_on_the_published_layout(name: str, tokenizer: Tokenizer, tmp_
     vocab = tokenizer.vocab
     size = vocab.size + task.transform.new_tokens
     model = build_model(spec, vocab_size=size, vocab=vocab, seed=2).double().eval()
-    rows = inference.encode_split(task, "train", examples, tokenizer).rows
+    split = inference.encode_split(task, "train", examples, tokenizer)
+    assert inference.find_unread(split, tokenizer) == {}
+    rows = split.rows
     batch = batches.collate(rows, np.arange(len(rows.key)))
 
     def measure() -> Any:
