@@ -137,11 +137,7 @@ def masked_claim(log: RunLog) -> Claim:
     """
     loss, pairs = last(log, "valid/loss/mlm"), last(log, "valid/bigram/mlm")
     return Claim(
-        "masked-LM loss, nats per hidden token",
-        loss,
-        pairs,
-        "frequencies of pairs of tokens",
-        -0.05,
+        "masked-LM loss, nats per hidden token", loss, pairs, "frequencies of pairs", -0.05
     )
 
 

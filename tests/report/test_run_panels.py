@@ -1041,3 +1041,16 @@ def test_settings_have_the_warm_up_that_a_short_run_made(tmp_path: Path) -> None
     subject = find_subject([fabricated.run(tmp_path / "run", config=config)])
     (table,) = tables(differences.choices(subject))
     assert ["warm-up", "34 of 340 updates"] in table.rows
+
+
+def test_a_loss_elsewhere_is_drawn_for_the_runs_that_have_it(tmp_path: Path) -> None:
+    """No recipe has said what a generator reaches."""
+    electra = {"electra": {"_target_": "plmctl.objectives.electra.Electra"}}
+    folders = [fabricated.run(tmp_path / "masked")]
+    config = {**fabricated.CONFIG, "objective": electra}
+    folders.append(fabricated.run(tmp_path / "electra", config=config))
+    with (folders[0] / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps({"step": n, "valid/reached/mlm": 2.0}) + "\n" for n in (11, 12))
+    drawn = {b.name: b.svg for b in curves.panel(find_subject(folders)) if isinstance(b, Chart)}
+    having = {name for name, svg in drawn.items() if "reached elsewhere" in svg}
+    assert having == {"loss-loss-mlm", "loss-valid-loss-mlm"}

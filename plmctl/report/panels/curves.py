@@ -29,7 +29,7 @@ EXPLAINED = (
 ENDS = "The shade of an accuracy is its 95% interval."
 ONE_ANSWER = "one constant answer"
 CONSTANT = {"loss": "constant", "acc": "constant_acc", "score": ""}  # in the log, by kind of curve
-COUNTED = {"unigram": "frequencies of tokens", "bigram": "frequencies of pairs of tokens"}
+COUNTED = {"unigram": "frequencies of tokens", "bigram": "frequencies of pairs"}
 ALMOST = 0.002  # means over the same updates, by batches or by rows
 FEW = 4  # runs of which every term has a curve; of more, the whole loss
 
@@ -52,8 +52,9 @@ def panel(subject: Subject) -> list[Block]:
         for name, drawn in _list_pictures(groups, runs, kind, title).items():
             if not any(len(curve) > 1 for same in drawn.values() for curve in same):
                 continue  # a point is no curve, and its value is in the tables
-            marks = _of_target(_counted(runs), name, title) if kind == "loss" else {}
-            guides = _of_target(_list_guides(runs, kind), name, title)
+            own = [run for run in runs if name == title or name in _list_names(run, runs)]
+            marks = _of_target(_counted(own), name, title) if kind == "loss" else {}
+            guides = _of_target(_list_guides(own, kind), name, title)
             known: dict[str, Any] = {"marks": marks, "guides": guides, "bands": ends}
             picture = draw_means(drawn, title=name, x="update", y=kind, **known)
             stem = kind if name == title else f"{kind}-{re.sub(r'[^A-Za-z0-9]+', '-', name)}"
@@ -126,6 +127,11 @@ def _name(run: ReportedRun, metric: str, runs: Sequence[ReportedRun]) -> str:
     """The metric, as the losses of unlike models are told apart."""
     roles = [find_role(each.log.config, metric) for each in runs if metric in each.log.series]
     return name_role(run.log.config, metric, roles)
+
+
+def _list_names(run: ReportedRun, runs: Sequence[ReportedRun]) -> set[str]:
+    """The metrics of a run, as losses of unlike models are told apart."""
+    return {_name(run, metric, runs) for metric in run.log.series}
 
 
 def _list_unlike(runs: Sequence[ReportedRun]) -> list[str]:
