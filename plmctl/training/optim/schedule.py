@@ -62,11 +62,8 @@ class Schedule:
 
     def describe_shortening(self, total: float) -> str:
         """One line for the user if `warmup_limit` shortens the warm-up of a run of `total` updates,
-        or if it takes all of them, else "".
+        else "".
         """
-        if self.warmup_limit == 1 and self.warmup_steps >= total > 0:
-            whole = f"warm-up of {self.warmup_steps} updates takes all {total:.0f} of this run"
-            return f"{whole}: no update has more than {total / self.warmup_steps:.0%} of optim.lr"
         if round(self.warmup(total)) >= self.warmup_steps:
             return ""
         share = f"{self.warmup_limit:.0%} of this run's {total:.0f} updates (schedule.warmup_limit)"
