@@ -42,7 +42,7 @@ class AttentionMaps(Measure):
         batch, rows = batch_sentences(opened, sentences)
         layers = opened.model(batch, record=frozenset({"attention"})).recorded["attention"]
         return cls(
-            [opened.tokenizer.pieces(row) for row in rows],
+            [opened.tokenizer.show(row) for row in rows],
             [
                 [layer[index, :, : len(row), : len(row)] for layer in layers]
                 for index, row in enumerate(rows)

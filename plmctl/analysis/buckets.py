@@ -79,7 +79,7 @@ class TokenBuckets(Measure):
         for (layer, cell), buckets in zip(own, recorded, strict=True):
             count = math.prod(cell.find_factors(seq.ids.shape[1]))
             found.append(_measure(layer, count, buckets[filled], real))
-        tokens = opened.tokenizer.pieces(seq.ids[filled][0][real[0]].tolist())
+        tokens = opened.tokenizer.show(seq.ids[filled][0][real[0]].tolist())
         return cls(found, tokens, about) if found else None
 
 

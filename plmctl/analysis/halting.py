@@ -72,6 +72,6 @@ class TokenLayers(Measure):
             rows = [seq.ids[number][seq.real[number]].tolist() for number in filled]
             taken = [layers[number][seq.real[number]].tolist() for number in filled]
             most = next(stack.num_layers for stack in stacks if stack.halting is halting)
-            tokens = [opened.tokenizer.pieces(row) for row in rows]
+            tokens = [opened.tokenizer.show(row) for row in rows]
             found.append(LayersTaken(name, tokens, taken, most))
         return cls(found, about)

@@ -147,7 +147,7 @@ def _find_triggers(
         column, length = int(columns[row]), int(batch.text.length[row])
         ids = batch.text.ids[row, :length].tolist()
         first = max(0, column - BEFORE)
-        pieces = opened.tokenizer.pieces(ids[first : column + 1 + AFTER])
+        pieces = opened.tokenizer.show(ids[first : column + 1 + AFTER])
         at = column - first
         triggers.append(Trigger(float(best[row]), pieces[:at], pieces[at], pieces[at + 1 :]))
     active = float((values[ordinary] > 0).float().mean())

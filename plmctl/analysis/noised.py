@@ -64,7 +64,7 @@ class NoisedRows(Measure):
         states = opened.model(batch).words[rows, columns]
         shares = opened.model.heads["mlm"](states).float().softmax(-1)[:, : opened.vocab.size]
         best, ids = shares.topk(GUESSES)
-        pieces = opened.tokenizer.pieces
+        pieces = opened.tokenizer.show
         hidden: list[dict[int, HiddenToken]] = [{} for _ in range(min(ROWS, len(batch.text.ids)))]
         for number, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
             (original,) = pieces([int(wanted[number])])

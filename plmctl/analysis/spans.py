@@ -90,6 +90,6 @@ def _read(
     real = batch.text.real
     number = int(real.any(1).int().argmax())
     first = torch.cat([spans[number] for spans in seen.values()]).mean(0)[real[number]]
-    tokens = loaded.tokenizer.pieces(batch.text.ids[number][real[number]].tolist())
+    tokens = loaded.tokenizer.show(batch.text.ids[number][real[number]].tolist())
     means = {part: spans.transpose(1, 2)[real].mean(0) for part, spans in seen.items()}
     return means, TokenSpans(tokens, first.tolist(), about)

@@ -539,7 +539,8 @@ def _best(checkpoints: Path) -> Path:
         detail = f" ({'; '.join(broken)})" if broken else ""
         fix = "copy the whole run again" if broken else "train until the first save"
         raise DataError(f"no complete checkpoint here{detail}", file=checkpoints, fix=fix)
-    best = progress_of(newest).best_step
+    progress = progress_of(newest)
+    best = progress.best_step
     folder, chosen = checkpoints / f"step-{best}", newest
     if best is not None and folder.is_dir():
         problem = damage(folder)
@@ -553,5 +554,7 @@ def _best(checkpoints: Path) -> Path:
         line = f"{checkpoints.parent}: {training}; {chosen.name} is read, a later save is not"
         remark_once(line, WARN)
     if chosen != newest:
-        remark_once(f"{chosen} is taken: it validated best ({newest.name} is the newest)")
+        value = "" if progress.best is None else f", {progress.best:.4g}"
+        line = f"{chosen} is taken: it validated best{value} ({newest.name} is the newest)"
+        remark_once(line)
     return chosen

@@ -74,7 +74,7 @@ class Extend(Command):
             tell(json.dumps({"out": self.out, **counts, "unknown_words": len(unknown)}))
             return 0
         first = own.vocab.size
-        shown = " ".join(tokenizer.pieces(range(first, min(first + 8, tokenizer.vocab.size))))
+        shown = " ".join(tokenizer.show(range(first, min(first + 8, tokenizer.vocab.size))))
         fewer = 1 - after / max(before, 1)
         lines = [
             f"{self.out}: {len(pieces):,} new tokens, such as {shown}",

@@ -198,7 +198,7 @@ class PromptReader:
                 continue
             ids = tokenizer.encode(token)
             if len(ids) != 1 or not self.vocab.special[ids[0]]:
-                read = " ".join(tokenizer.pieces(ids))
+                read = " ".join(tokenizer.show(ids))
                 remark_once(f"plmctl: {token} in a prompt is read as words: {read}", WARN)
 
     def spell(self, prompt: Prompt, ids: Sequence[int]) -> str:

@@ -134,8 +134,15 @@ class TokenRow:
     notes: Sequence[str] = ()
 
 
-def draw_rows(rows: Sequence[TokenRow], *, title: str) -> str:
-    """One SVG with the tokens of each row as in a text, in coloured boxes with their numbers."""
+def draw_rows(rows: Sequence[TokenRow], *, title: str, below: str, scale: tuple[str, str]) -> str:
+    """One SVG with the tokens of each row as in a text, in coloured boxes with their numbers.
+
+    Args:
+        rows: The rows.
+        title: The title.
+        below: The meaning of the text below each token.
+        scale: The meanings of a light box and of a dark one.
+    """
     parts, top = [], _TOP
     for row in rows:
         parts.append(draw_text(_EDGE, top + 14, escape(row.title)))
@@ -150,14 +157,23 @@ def draw_rows(rows: Sequence[TokenRow], *, title: str) -> str:
                 left, top = float(_EDGE), top + 38
             middle = f"{left + width / 2:.1f}"
             box = {"x": f"{left:.1f}", "y": top, "width": f"{width - 2:.1f}", "height": 34, "rx": 3}
-            look = {"fill": "currentColor", "fill_opacity": f"{0.06 + 0.44 * shade:.2f}"}
+            look = {"fill": "currentColor", "fill_opacity": f"{_darken(shade):.2f}"}
             said = f"<title>{escape(note)}</title>" if note else ""
             parts.append(draw_shape("rect", style_series(0), said, **box, **look))
             parts.append(_draw_small(middle, top + 14, label, 12))
             parts.append(_draw_small(middle, top + 29, number))
             left += width
         top += 38 + _GAP
-    return draw_frame(parts, title=title, height=top)
+    parts += _draw_scale(
+        [(_darken(shade), name) for shade, name in zip((0.0, 1.0), scale, strict=True)], top
+    )
+    parts.append(draw_text(_EDGE, top + 34, escape(f"Below each token: {below}")))
+    return draw_frame(parts, title=title, height=top + 34 + _GAP)
+
+
+def _darken(shade: float) -> float:
+    """The opacity of a box that letters stand in."""
+    return 0.06 + 0.44 * shade
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def _preview(spec: Pretrain, *, fits: bool) -> None:
             text = preview(
                 source.before(picks),
                 source.rows(name, picks, fields.labels),
-                corpus.tokenizer.pieces,
+                corpus.tokenizer.show,
                 mask=corpus.vocab.mask,
                 width=console.width,
                 meanings=source.reader.format.meanings,

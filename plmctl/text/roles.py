@@ -254,6 +254,26 @@ _STARTS = {
 }
 
 
+def show_bytes(token: str) -> str:
+    """The text of a token of bytes, such as `␣the` for `Ġthe` and `’` for `âĢĻ`.
+
+    Bytes that are no whole character stand as `\\xe2`. A token of other letters stays as it is.
+    """
+    if not set(token) <= _BYTES.keys():
+        return token
+    text = bytes(_BYTES[sign] for sign in token).decode("utf-8", errors="backslashreplace")
+    return text.replace(" ", "␣")
+
+
+# the bytes behind the letters that print them (Radford et al., 2019): those without a letter of
+# their own in Latin-1 have the letters from 256 on
+_PRINTED = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_BYTES = {chr(byte): byte for byte in _PRINTED}
+_BYTES |= {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - {*_PRINTED}))}
+
+SHOWN = {"byte_bpe": show_bytes}  # how people read the tokens, by kind
+
+
 def _spelled_in_bytes(token: str) -> str:
     """ASCII stands for itself among printed bytes; other letters are several bytes."""
     text = token.removeprefix("Ġ")

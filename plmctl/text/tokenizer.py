@@ -38,7 +38,7 @@ from plmctl.text.injected import InjectedBackend, InjectedToken, read_added
 from plmctl.text.languages import name_languages
 from plmctl.text.numbered import NumberedBackend
 from plmctl.text.recipe import SMALLEST, TooLittleText
-from plmctl.text.roles import Roles, make_vocabulary, order_appended
+from plmctl.text.roles import SHOWN, Roles, make_vocabulary, order_appended
 from plmctl.text.rust import blame_tokenizer
 from plmctl.text.segmented import SegmentedBackend
 from plmctl.text.train import KINDS, Recipe
@@ -146,6 +146,10 @@ class Tokenizer:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The tokens as they stand in the vocabulary."""
         return [self._backend.tokens[i] for i in ids]
+
+    def show(self, ids: Iterable[int]) -> list[str]:
+        """The tokens as people read them: those of bytes as text."""
+        return [SHOWN.get(self.kind, str)(piece) for piece in self.pieces(ids)]
 
     @classmethod
     def train(cls, texts: Iterable[str], *, kind: str, **numbers: Any) -> Tokenizer:

@@ -67,11 +67,12 @@ def test_a_run_gives_its_best_checkpoint_or_the_newest(
         9,
     )
     for step in (1, 2, 3):
-        progress = Progress(step=step, best_step=2 if step > 1 else None).to_json()
+        best: dict[str, Any] = {"best_step": 2, "best": 0.25} if step > 1 else {}
+        progress = Progress(step=step, **best).to_json()
         writer.save(Snapshot(dict(source.tensors), {}, {}, {}, {"progress": progress}), step=step)
     assert find(run).name == find(run).name == "step-2"
     (said,) = caplog.messages
-    assert said.endswith("step-2 is taken: it validated best (step-3 is the newest)")
+    assert said.endswith("step-2 is taken: it validated best, 0.25 (step-3 is the newest)")
     caplog.clear()
     with lock_folder(run):
         find(run)  # the lock of this process, which trains there itself

@@ -78,7 +78,11 @@ def test_tokens_with_numbers_are_in_order_and_inside_the_picture() -> None:
     row = TokenRow(
         "r", tokens, [str(number) for number in range(40)], [number / 40 for number in range(40)]
     )
-    tree = ElementTree.fromstring(draw_rows([row, row], title="t"))
+    tree = ElementTree.fromstring(
+        draw_rows([row, row], title="t", below="its <number>", scale=("few", "all"))
+    )
+    said = [text.text for text in tree.iter(f"{SVG}text")]
+    assert said[-3:] == ["few", "all", "Below each token: its <number>"]
     texts = [text.text for group in tree.iter(f"{SVG}g") for text in group.iter(f"{SVG}text")]
     assert texts[:80:2] == tokens
     assert texts[1:80:2] == list(row.numbers)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from plmctl.text.roles import BERT, GPT2, ROBERTA, Roles, find_joined, make_vocabulary
+from plmctl.text.roles import BERT, GPT2, ROBERTA, Roles, find_joined, make_vocabulary, show_bytes
 
 
 def starts(kind: str, roles: Roles, tokens: list[str]) -> list[bool]:
@@ -74,3 +75,27 @@ def test_specials() -> None:
         ["a", "<|endoftext|>", "<extra>"], GPT2, "byte_bpe", special=["<extra>"]
     )
     assert np.flatnonzero(vocab.special).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        ("Ġthe", "␣the"),
+        ("âĢĻ", "’"),
+        ("ä¸Ń", "中"),
+        ("âĢ", "\\xe2\\x80"),  # no whole character
+        ("Ċ", "\n"),
+        ("[CLS]", "[CLS]"),
+        ("中", "中"),  # no letter of a byte
+    ],
+)
+def test_tokens_of_bytes_are_shown_as_text(token: str, shown: str) -> None:
+    assert show_bytes(token) == shown
+
+
+def test_every_byte_is_shown_as_transformers_decodes_it() -> None:
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    for byte, letter in bytes_to_unicode().items():
+        wanted = bytes([byte]).decode("utf-8", errors="backslashreplace").replace(" ", "␣")
+        assert show_bytes(letter) == wanted

@@ -203,4 +203,5 @@ def _draw_tokens(row: TokenSpans) -> str:
         [f"{span:.0f}" for span in spans],
         [span / most for span in spans],
     )
-    return draw_rows([drawn], title="Spans by token")
+    below, scale = "the span, in tokens", ("short", "the longest one")
+    return draw_rows([drawn], title="Spans by token", below=below, scale=scale)

@@ -13,6 +13,8 @@ from plmctl.report.panel import panel_of
 from plmctl.report.text import format_percent
 
 ROWS, TOKENS = 2, 48  # rows, and tokens of each sequence, that are drawn
+BELOW = "the number of layers"
+SCALE = ("few layers", "all of them")
 READING = (
     "The number below each token is the number of layers after which its state is final, the darker"
     " the more; {most} at most. These are {about}."
@@ -35,7 +37,10 @@ def panel(measured: TokenLayers) -> list[Block]:
     lines = draw_lines(curves, title=POSITIONS, x="position", y="layers, mean")
     return [
         Paragraph(text),
-        Chart("halting", draw_rows(_rows(found), title="Layers of each token")),
+        Chart(
+            "halting",
+            draw_rows(_rows(found), title="Layers of each token", below=BELOW, scale=SCALE),
+        ),
         Chart("halting-by-position", lines),
         _tabulate(found),
     ]

@@ -8,6 +8,8 @@ from plmctl.report.page import Block, Chart, Paragraph
 from plmctl.report.panel import panel_of
 
 TOKENS = 96  # tokens of a row that are drawn
+BELOW = "the hidden token of the text"
+SCALE = ("likely for the model, or not hidden", "unlikely")
 READING = (
     "Rows as the model reads them. Below a token that it has to predict stands the token of the"
     " text, the darker the less likely the model finds that. The pointer, or the arrow keys, go"
@@ -24,7 +26,12 @@ def panel(found: NoisedRows) -> list[Block]:
     ]
     blocks: list[Block] = [Paragraph(READING.format(about=found.about))]
     for number, row in enumerate(rows, 1):
-        blocks.append(Chart(f"hidden-{number}", draw_rows([row], title="Hidden tokens")))
+        blocks.append(
+            Chart(
+                f"hidden-{number}",
+                draw_rows([row], title="Hidden tokens", below=BELOW, scale=SCALE),
+            )
+        )
     return blocks
 
 
