@@ -15,7 +15,7 @@ CLOCK = {"tokens_per_second", "data_wait", "mfu", "seconds"}  # keys that the cl
 CLOCK |= {"slowest_rank", "slowest_over"}
 CLOCK |= {"latency of 1 row, ms", "latency of 32 rows, ms"}
 # losses of models that only count, and of other recipes, which no training changes
-COUNTED = ("valid/unigram/", "valid/bigram/", "valid/reached/")
+COUNTED = ("valid/unigram/", "valid/bigram/", "valid/reached/", "valid/constant")
 PLACES = {"checkpoint", "folder", "dir", "predictions", "skipped", "bytes on disk"}  # of files
 TAKEN = {"footprint", "memory"}  # depend on the machine
 SENTENCES = {"measured on", "about", "notes", "unknown"}  # for people
