@@ -27,7 +27,6 @@ from plmctl.runs.published_search import choose_search
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import LabelDecision
-from plmctl.tasks.inference import Split
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task, as_task
@@ -286,8 +285,8 @@ class TrainedModel(Loaded):
         labeller = ModelLabeller(
             self, task, {}, self.precision, batch_size, runtime, self._decision
         )
-        answers, rows, _ = labeller.answer(PLACE, examples)
-        inference.refuse_unknown_texts(Split(PLACE, examples, rows), self.vocab)
+        answers, split, _ = labeller.ask(PLACE, examples)
+        inference.refuse_unknown_texts(split, self.vocab)
         return RowList(beside(source, examples, answers))
 
     def _embed(

@@ -39,6 +39,7 @@ from plmctl.storage.hub import PREFIX, HubName, find_hub_model
 from plmctl.storage.parts.kinds import has_weights, read_at_once
 from plmctl.storage.paths import find_near, refuse_links
 from plmctl.storage.reading import blame_file, fit_stored
+from plmctl.tasks.linear_model import is_linear
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
@@ -473,6 +474,10 @@ def find(path: str | os.PathLike[str]) -> Path:
         return _best(place / "checkpoints")
     if any(place.glob("step-*")):
         return _best(place)
+    if is_linear(place):
+        what = "a linear model of words has no states, no layers and no tokens"
+        fix = "give the run that it is from; predict, eval and serve open the folder alone"
+        raise UsageError(f"{path}: {what}\n  fix: {fix}")
     if is_deployed(place):
         what = "an exported folder has no weights that PyTorch reads"
         fix = "give the run that it is from; eval and predict read the folder as it is"

@@ -23,7 +23,7 @@ from plmctl.core.terminal import WARN, remark, tell
 from plmctl.core.values import Batch, Share
 
 if TYPE_CHECKING:
-    from plmctl.artifacts.loading import Loaded
+    from plmctl.artifacts.loading import Loaded, Source
     from plmctl.commands.predict import Predict
     from plmctl.probes.base import Opened
     from plmctl.tasks.record import Example
@@ -61,7 +61,7 @@ class Evaluate(TaskUser, Command):
         slots="task runtime",
     )
 
-    # several of one task: an ensemble
+    # a run, or its simple model: runs/x/baselines/words; several of one task: an ensemble
     checkpoint: str | tuple[str, ...] = MISSING
     # rule that joins several models: the mean of their probabilities, or one vote each
     joined: Literal["mean", "votes"] = "mean"
@@ -191,6 +191,7 @@ class Evaluate(TaskUser, Command):
         """The results; None for files of a leader board."""
         from plmctl.knowledge.vector_files import find_static
         from plmctl.knowledge.vectors import find_vectors
+        from plmctl.tasks.linear_model import is_linear
 
         names = (self.checkpoint,) if isinstance(self.checkpoint, str) else self.checkpoint
         if self.by is not None or len(names) > 1:
@@ -199,6 +200,8 @@ class Evaluate(TaskUser, Command):
             self._refuse_unseen()
         if len(names) > 1:
             return self._evaluate_together(names)
+        if is_linear(Path(names[0]).expanduser()):
+            return self._score_linear(names[0])
         for find, answer in (find_vectors, self._rank_links), (find_static, self._measure_vectors):
             if found := find(names[0]):
                 self._refuse_runtime("vectors need no other library")
@@ -218,6 +221,26 @@ class Evaluate(TaskUser, Command):
         printed = is_printed(self.out, self.input, submission=submission)
         out = STDOUT if printed else Path(self.out or join_names(checkpoints))
         return Destination(out, self.overwrite, self.guard_cells)
+
+    def _score_linear(self, checkpoint: str) -> ScoreTable:
+        """The scores of a linear model of words, whose answers are written."""
+        from plmctl.use.asked_task import name_file, read_examples, write_split
+        from plmctl.use.labeller import open_linear, refuse_for_linear
+
+        self._refuse_perturbed("a linear model is scored on the texts as they stand")
+        self._refuse_unseen()
+        if self.provenance.submission:
+            raise UsageError("--submission: it is of a fine-tuned model\n  fix: leave it out")
+        refuse_for_linear(self._as_predict().labelling)
+        labeller = open_linear(Path(checkpoint).expanduser(), self.plugins)
+        task, fitted = labeller.task, {"calibrated": self.calibrate, "abstain": self.abstain}
+        name, examples = read_examples(task, self.split, self.input)
+        new = self.input is not None
+        answered = labeller.answer_split(name, examples, new_texts=new, **fitted)
+        output = self._place(labeller.source)
+        file = write_split(output, name, examples, answered.predictions, self.input)
+        extra = {**labeller.describe(), "rows": len(examples), "predictions": name_file(file)}
+        return answered.tabulate(task, extra, seed=self.seed)
 
     def _measure_vectors(self, file: Path) -> ScoreTable:
         """The scores of a file of word vectors."""
@@ -282,7 +305,7 @@ class Evaluate(TaskUser, Command):
         if (table := self.measure(loaded, precision, task, checkpoint)) is not None:
             return table
         whole = ask_all(task, loaded, given.keys, split=self.split, checkpoint=checkpoint)
-        output = self._place(loaded)
+        output = self._place(loaded.source)
         how: Any = {"precision": precision, "batch_size": self.batch_size, "runtime": runtime}
         if given.submission:
             submit_splits(output, loaded, task, **how)
@@ -404,7 +427,7 @@ class Evaluate(TaskUser, Command):
             return scores
         if not part.facts.ranks:
             return None
-        return rank_corpus(opened, part, self.input, self._place(loaded))
+        return rank_corpus(opened, part, self.input, self._place(loaded.source))
 
     def _open(self, loaded: Loaded, precision: Precision, checkpoint: str) -> Opened:
         """The model with the settings that probes use."""
@@ -424,13 +447,13 @@ class Evaluate(TaskUser, Command):
             given=self.provenance,
         )
 
-    def _place(self, loaded: Loaded) -> Destination:
+    def _place(self, source: Source) -> Destination:
         """The file or folder for the answers of one model."""
         from plmctl.use.asked_task import Destination, choose_out
 
         given = self.provenance.submission
-        out = choose_out(loaded, self.out, self.input, submission=given)
-        run = loaded.source.run if self.out is None else None
+        out = choose_out(source, self.out, self.input, submission=given)
+        run = source.run if self.out is None else None
         return Destination(out, self.overwrite, self.guard_cells, run)
 
     def _evaluate_together(self, checkpoints: Sequence[str]) -> ScoreTable | None:

@@ -39,7 +39,7 @@ class Predict(TaskUser, Command):
         slots="task runtime",
     )
 
-    # several of one task: an ensemble
+    # a run, or its simple model: runs/x/baselines/words; several of one task: an ensemble
     checkpoint: str | tuple[str, ...] = MISSING
     # rule that joins several models: the mean of their probabilities, or one vote each
     joined: Literal["mean", "votes"] = "mean"
@@ -103,8 +103,8 @@ class Predict(TaskUser, Command):
         else:
             name = self.checkpoint if isinstance(self.checkpoint, str) else several[0]
             labeller = model = open_labeller(name, self.labelling)
-            out = choose_out(model.loaded, self.out, files[0])
-            run = model.loaded.source.run if self.out is None else None
+            out = choose_out(model.source, self.out, files[0])
+            run = model.source.run if self.out is None else None
         return labeller, Destination(out, self.overwrite, self.guard_cells, run)
 
     @property

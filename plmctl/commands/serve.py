@@ -40,7 +40,8 @@ class Serve(Command):
         slots="runtime",
     )
 
-    # several: requests name them by the last part of the path; adapters of one base share it
+    # runs, or their simple models: runs/x/baselines/words; requests name several by the last part
+    # of the path; adapters of one base share it
     checkpoint: str | tuple[str, ...] = MISSING
     host: str = "127.0.0.1"  # address to listen at; others than this machine's need a token
     port: int = 8000  # 0: a free one, which is printed

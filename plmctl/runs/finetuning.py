@@ -14,11 +14,12 @@ from typing import Any
 
 from plmctl.analysis.paired import find_ps
 from plmctl.analysis.runs import RunLog
-from plmctl.artifacts.loading import find, open_source
+from plmctl.artifacts.loading import find, open_source, read_config
 from plmctl.config.asked import is_asked
 from plmctl.config.build import build
 from plmctl.config.schema import Finetune
 from plmctl.core.rounding import round_floats
+from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import remark
 from plmctl.models.base import Model
 from plmctl.runs import estimate
@@ -43,7 +44,15 @@ from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.scores.base import MEANINGS, join_meanings
-from plmctl.tasks.scores.below import CHOICE, LEAKED, TESTS, UNBEATEN, list_choices, list_unbeaten
+from plmctl.tasks.scores.below import (
+    CHOICE,
+    LEAKED,
+    TESTS,
+    UNBEATEN,
+    folder_of,
+    list_choices,
+    list_unbeaten,
+)
 from plmctl.tasks.scores.bundles import KNOWN, count_bundles, list_known
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import keep_trained
@@ -258,12 +267,15 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     record |= {name: value for name, value in {**optional, "beside": beside}.items() if value}
     record["percent"] = list_percent(task, metrics, beside, plan.sides)
     write_json(session.folder / "result.json", record)
-    write_baselines(session.folder, baselines)
+    config = read_config(best, plugins=session.spec.plugins)
+    write_baselines(session.folder, baselines, config)
     given = session.spec.provenance
     if not given.front:  # else that command shows them in its own table
         title, as_json = f"{task.name}: {best.name}", given.json
         taken = footprint.record() if as_json else footprint.describe()
-        told = _describe(task, predicted) | _describe_result(task, record, baselines, devs)
+        told = _describe(task, predicted) | _describe_result(
+            task, record, baselines, devs, session.folder
+        )
         extra: dict[str, Any] = {"footprint": taken, **told}
         extra |= {"predictions": str(folder)} if metrics else {}
         extra |= {"beside": beside} if beside and as_json else places
@@ -291,7 +303,11 @@ def _count_choices(session: Session, plan: FinetuningPlan) -> dict[str, int]:
 
 
 def _describe_result(
-    task: Task, record: Mapping[str, Any], baselines: Baselines, devs: Mapping[str, Split]
+    task: Task,
+    record: Mapping[str, Any],
+    baselines: Baselines,
+    devs: Mapping[str, Split],
+    folder: Path,
 ) -> dict[str, Told]:
     """Remarks on what scores are worth, next to those of models without pretraining."""
     first, simple, how = task.metrics[0], baselines.scores, {"tests": record.get(TESTS)}
@@ -304,5 +320,15 @@ def _describe_result(
         "bundles in train": Told("; ".join(list_known(record))),
         "baselines": Told(baselines.describe(first, share)),
         UNBEATEN: Told("; ".join(lines), len(lines)),
+        "simple model": Told(_suggest_linear(folder, baselines, task) if lines else ""),
     }
     return {name: told for name, told in found.items() if told.text}
+
+
+def _suggest_linear(run: Path, baselines: Baselines, task: Task) -> str:
+    """The command that labels texts with the best linear model of words; "" without one."""
+    sign = 1 if task.directions.larger(first := task.metrics[0]) else -1
+    scores = next(iter(baselines.scores.values()), {})
+    known = {name: sign * scores[name][first] for name in baselines.linear if name in scores}
+    best = max(known, key=known.__getitem__, default="")
+    return spell_line("predict", folder_of(run, best), "input=<texts>") if best else ""

@@ -12,7 +12,7 @@ import torch
 
 from plmctl.artifacts.kept_decision import read_decision
 from plmctl.artifacts.loading import Loaded, Source
-from plmctl.core.rounding import round_floats
+from plmctl.core.rounding import DIGITS, round_floats
 from plmctl.runtime.base import Runtime
 from plmctl.serve.queue import TRUNCATED, QueuedItem
 from plmctl.tasks import inference
@@ -24,7 +24,8 @@ from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import decide
-from plmctl.use.items import Item, read_items
+from plmctl.use.items import PLACE, Item, read_items
+from plmctl.use.labeller import LinearLabeller
 from plmctl.use.shared_base import SharedBase
 
 Logits = Mapping[str, np.ndarray]
@@ -105,6 +106,25 @@ class LabelEngine:
             for place, answer in zip(own, named, strict=True):
                 answers[place] = {key: answer[key] for key in answer if key not in OWN}
         return [answers[place] for place in range(len(questions))]
+
+
+class LinearEngine(LabelEngine):
+    """Answers by a linear model of words, which reads whole texts.
+
+    Args:
+        name: The name of the model.
+        labeller: The model.
+    """
+
+    def __init__(self, name: str, labeller: LinearLabeller) -> None:
+        served = ServedTask(labeller.task, labeller.source, labeller.decision, DIGITS)
+        super().__init__({name: served}, lambda splits: {})
+        self.labeller = labeller
+
+    def answer(self, questions: Sequence[tuple[str, Example]]) -> list[dict[str, Any]]:
+        examples = [example for _, example in questions]
+        rows, _ = self.labeller.answer(PLACE, examples, inference.ReadPieces())
+        return [{key: own[key] for key in own if key not in OWN} for own in rows]
 
 
 def name_unread(

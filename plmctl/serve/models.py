@@ -14,14 +14,16 @@ from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.generation.writer import writer_of
 from plmctl.runtime.base import Runtime
 from plmctl.serve.errors import Refusal
-from plmctl.serve.labels import LabelEngine, open_labels, share_labels
+from plmctl.serve.labels import LabelEngine, LinearEngine, open_labels, share_labels
 from plmctl.serve.pairs import PairEngine
 from plmctl.serve.prompts import PromptEngines
 from plmctl.serve.vectors import VectorEngine
+from plmctl.tasks.linear_model import is_linear
 from plmctl.tasks.task import Task, as_task
 from plmctl.training.checkpoint import read_base
 from plmctl.training.device.precision import Precision
 from plmctl.use.asked_task import open_task
+from plmctl.use.labeller import open_linear
 from plmctl.use.sentence_vectors import choose_pooling
 from plmctl.use.shared_base import load_adapters
 
@@ -126,7 +128,7 @@ def open_models(
     """The models of several checkpoints. Those with adapters of one base share it.
 
     Args:
-        checkpoints: Runs, checkpoints or folders of Hugging Face.
+        checkpoints: Runs, checkpoints, linear models or folders of Hugging Face.
         device: The name of a device.
         precision: The name of the numbers to compute with.
         pooling: The pooling of vectors; None: the trained one, else the mean.
@@ -135,14 +137,21 @@ def open_models(
         plugins: The packages outside plmctl that the models may be made of.
     """
     names = name_models(checkpoints)
+    named = dict(zip(names, checkpoints, strict=True))
+    folders = {name: Path(path).expanduser() for name, path in named.items()}
+    served: dict[str, Served] = {
+        name: _open_linear(name, folder, plugins)
+        for name, folder in folders.items()
+        if is_linear(folder)
+    }
     loaded: dict[str, tuple[Loaded, Precision]] = {
         name: load_to_answer(path, device, precision, plugins)
-        for name, path in zip(names, checkpoints, strict=True)
+        for name, path in named.items()
+        if name not in served
     }
-    served: dict[str, Served] = {}
     for group in _list_shared({name: own for name, (own, _) in loaded.items()}):
         chosen = loaded[group[0]][1]
-        paths = {name: checkpoints[names.index(name)] for name in group}
+        paths = {name: named[name] for name in group}
         base = load_adapters(paths, plugins=plugins, device=chosen.device)
         engine = share_labels(base, precision=chosen, rows=rows)
         for name in group:
@@ -174,6 +183,11 @@ def _list_shared(loaded: Mapping[str, Loaded]) -> list[list[str]]:
         if base is not None and own.own_task():
             groups.setdefault(find_base(own.source.folder, base).resolve(), []).append(name)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _open_linear(name: str, folder: Path, plugins: Sequence[str]) -> Served:
+    own = open_linear(folder, plugins)
+    return Served(name, own.source, own.task, LinearEngine(name, own))
 
 
 def _open_model(

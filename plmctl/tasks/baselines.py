@@ -8,22 +8,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from plmctl.core.named_values import name_rows
 from plmctl.tasks.answers.tags import TagAnswer
-from plmctl.tasks.calibration import decide
+from plmctl.tasks.linear_model import (
+    LinearModel,
+    find_features,
+    fit,
+    fit_models,
+    make_rows,
+    make_set_rows,
+    sides_of,
+)
 from plmctl.tasks.record import Example, Examples
-from plmctl.tasks.scores.labels import name_sets
-from plmctl.tasks.scores.rouge import words
 from plmctl.tasks.sliding_window import SearchedPassage, cut
-from plmctl.tasks.sparse_linear import LEAST, WeightedCounts, count_features, fit_linear
 from plmctl.tasks.squad import Squad
 from plmctl.tasks.task import Task
 from plmctl.text import sentences
@@ -45,13 +48,14 @@ Texts = list[list[str]]  # features of each text
 
 @dataclass(frozen=True)
 class Baselines:
-    """The scores of models without pretraining, {split: {model: {metric: value}}}, and their
-    predictions, {split: {model: rows}}.
+    """The scores of models without pretraining, {split: {model: {metric: value}}}, their
+    predictions, {split: {model: rows}}, and the linear ones among them.
     """
 
     scores: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     remark: str = ""
     predictions: Mapping[str, Mapping[str, list[Row]]] = field(default_factory=dict)
+    linear: Mapping[str, LinearModel] = field(default_factory=dict)
 
     def describe(self, metric: str, cut: float = 0.0) -> str:
         """One line with the values of `metric`, or "".
@@ -78,16 +82,18 @@ def score_baselines(task: Task, train: Examples, devs: Mapping[str, Examples]) -
     """The scores on each split of models that learn from `train` in seconds; empty for tasks that
     state no kind of answer.
     """
-    fit = KINDS.get(task.facts.answer)
+    find = KINDS.get(task.facts.answer)
     devs = {
         name: examples
         for name, examples in devs.items()
         if examples and all(example.is_labelled for example in examples)
     }
-    if fit is None or not devs:
+    if find is None or not devs:
         return Baselines()
     taken = take(train)
-    models = fit(task, taken)
+    linear = fit_models(task, taken)
+    guesses = {name: partial(model.answer, task) for name, model in linear.items()}
+    models: dict[str, Guess] = {**find(task, taken), **guesses}
     remark = f" (of {len(taken):,} of {len(train):,} examples)" if len(taken) < len(train) else ""
     if {*models} == {CONSTANT} and any(map(sides_of, taken)):
         remark += "; no model of words: there is no room for one of so many labels"
@@ -101,7 +107,7 @@ def score_baselines(task: Task, train: Examples, devs: Mapping[str, Examples]) -
     }
     if any(task.metrics[0] not in of for models in scores.values() for of in models.values()):
         return Baselines()  # the likelihood of texts, which needs a model of them
-    return Baselines(scores, remark, predictions)
+    return Baselines(scores, remark, predictions, linear)
 
 
 def take(examples: Examples) -> list[Example]:
@@ -117,129 +123,27 @@ def _score(task: Task, rows: list[Row]) -> dict[str, float]:
     return {name: scores[name] for name in task.metrics if name in scores}
 
 
-def sides_of(example: Example) -> list[str]:
-    """The texts of an example, and the words of the entities that are marked in it."""
-    sides = []
-    for value in example.fields.values():
-        if isinstance(value, str):
-            sides.append(value)
-        elif isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
-            sides.append(" ".join(value))
-    text = example.fields.get("text")
-    for entity in example.fields.get("entities") or ():
-        if isinstance(entity, Mapping) and isinstance(text, str):
-            sides.append(text[entity["start"] : entity["end"]])
-    return sides
-
-
-def find_features(sides: Sequence[str], most: int) -> list[str]:
-    """Runs of at most `most` words; with several texts each by its number, and the words that the
-    first two share.
-    """
-    found: list[str] = []
-    known = [words(side) for side in sides]
-    for number, own in enumerate(known):
-        mark = f"{number} " if len(known) > 1 else ""
-        for n in range(1, most + 1):
-            runs = zip(*(own[start:] for start in range(n)), strict=False)
-            found += [mark + " ".join(run) for run in runs]
-    if len(known) > 1:
-        found += [f"both {word}" for word in sorted({*known[0]} & {*known[1]})]
-    return found
-
-
 def _linear(
     texts: Texts, outputs: int, loss: Callable[[Tensor], Tensor]
 ) -> Callable[[Texts], Tensor]:
     """A fitted linear model: features of texts to [n, K] scores."""
-    counts = WeightedCounts(texts, count_features(len(texts), outputs))
-    weights, constant = fit_linear(counts.rows(texts), len(counts.number), outputs, loss)
+    counts, weights, constant = fit(texts, outputs, loss)
     return lambda asked: counts.rows(asked).times(weights) + constant
 
 
-def _fit_each(
-    examples: Examples, outputs: int, make: Callable[[Callable[[Examples], Texts]], Guess]
-) -> dict[str, Guess]:
-    """Models of words, and of words and pairs; none of so many outputs that there is room for few
-    words.
-    """
-
-    def read(most: int) -> Callable[[Examples], Texts]:
-        return lambda asked: [find_features(sides_of(each), most) for each in asked]
-
-    if not any(sides_of(example) for example in examples):
-        return {}
-    if count_features(len(examples), outputs) < LEAST:
-        return {}
-    return {name: make(read(most)) for name, most in (("words", 1), ("words and pairs", 2))}
+def _find_class(task: Task, train: Examples) -> dict[str, Guess]:
+    counts = Counter(str(task.gold_of(each)) for each in train)
+    top = max(sorted(counts), key=counts.__getitem__)
+    return {CONSTANT: lambda asked: make_rows(task, asked, [top] * len(asked))}
 
 
-def _rows(task: Task, examples: Examples, guesses: Sequence[Any]) -> list[Row]:
-    return [
-        {"id": each.id, "gold": task.gold_of(each), "guess": guess, **name_sets(each)}
-        for each, guess in zip(examples, guesses, strict=True)
-    ]
-
-
-def _fit_classes(task: Task, train: Examples) -> dict[str, Guess]:
-    names = sorted({str(task.gold_of(each)) for each in train})
-    number = {name: index for index, name in enumerate(names)}
-    gold = torch.tensor([number[str(task.gold_of(each))] for each in train])
-    top = names[int(gold.bincount().argmax())]
-
-    def make(read: Callable[[Examples], Texts]) -> Guess:
-        scores = _linear(read(train), len(names), lambda found: F.cross_entropy(found, gold))
-
-        def guess(examples: Examples) -> list[Row]:
-            best = scores(read(examples)).argmax(-1).tolist()
-            return _rows(task, examples, [names[index] for index in best])
-
-        return guess
-
-    constant = {CONSTANT: lambda asked: _rows(task, asked, [top] * len(asked))}
-    return {**constant, **_fit_each(train, len(names), make)}
-
-
-def _fit_numbers(task: Task, train: Examples) -> dict[str, Guess]:
-    gold = torch.tensor([float(task.gold_of(each)) for each in train], dtype=torch.float64)
-    mean, spread = gold.mean(), gold.std(correction=0).clamp(min=1e-12)
-
-    def make(read: Callable[[Examples], Texts]) -> Guess:
-        wanted = (gold - mean) / spread
-        scores = _linear(read(train), 1, lambda found: F.mse_loss(found[:, 0], wanted))
-
-        def guess(examples: Examples) -> list[Row]:
-            found = scores(read(examples))[:, 0] * spread + mean
-            return _rows(task, examples, found.tolist())
-
-        return guess
-
-    return _fit_each(train, 1, make)
-
-
-def _fit_types(task: Task, train: Examples) -> dict[str, Guess]:
-    """Any number of labels each: a model of every label."""
-    names = sorted({name for each in train for name in each.label})
+def _find_set(task: Task, train: Examples) -> dict[str, Guess]:
+    """Any number of labels each."""
     often = Counter(name for each in train for name in set(each.label))
+    names = sorted(often)
     top = max(names, key=often.__getitem__)
-
-    def give(examples: Examples, probabilities: Tensor) -> list[Row]:
-        found = name_rows(names, probabilities.numpy())
-        rows = _rows(task, examples, [decide(task, own) for own in found])
-        return [{**row, "probabilities": own} for row, own in zip(rows, found, strict=True)]
-
-    def make(read: Callable[[Examples], Texts]) -> Guess:
-        gold = torch.tensor([[name in each.label for name in names] for each in train]).double()
-        scores = _linear(
-            read(train), len(names), lambda s: F.binary_cross_entropy_with_logits(s, gold)
-        )
-        return lambda examples: give(examples, scores(read(examples)).sigmoid())
-
-    def always(examples: Examples) -> list[Row]:
-        sure = torch.tensor([name == top for name in names]).double()
-        return give(examples, sure.expand(len(examples), -1))
-
-    return {CONSTANT: always, **_fit_each(train, len(names), make)}
+    sure = torch.tensor([name == top for name in names]).double()
+    return {CONSTANT: lambda asked: make_set_rows(task, asked, names, sure.expand(len(asked), -1))}
 
 
 def _fit_choices(task: Task, train: Examples) -> dict[str, Guess]:
@@ -271,7 +175,7 @@ def _fit_choices(task: Task, train: Examples) -> dict[str, Guess]:
 
         def guess(examples: Examples) -> list[Row]:
             found = scores(split(examples, most))[:, 0].split(widths(examples))
-            return _rows(task, examples, [int(own.argmax()) for own in found])
+            return make_rows(task, examples, [int(own.argmax()) for own in found])
 
         return guess
 
@@ -284,9 +188,9 @@ def _fit_choices(task: Task, train: Examples) -> dict[str, Guess]:
             )
             rates = [passage.rate(choice) for choice in choices]
             guesses.append(rates.index(max(rates)))
-        return _rows(task, examples, guesses)
+        return make_rows(task, examples, guesses)
 
-    constant = {CONSTANT: lambda asked: _rows(task, asked, [top] * len(asked))}
+    constant = {CONSTANT: lambda asked: make_rows(task, asked, [top] * len(asked))}
     return {**constant, "words": make(1), "words and pairs": make(2), "sliding window": slide}
 
 
@@ -400,9 +304,9 @@ def _write(examples: Examples, texts: Sequence[str]) -> list[Row]:
 
 # by what a task says of its answers
 KINDS: dict[str, Callable[[Task, Examples], dict[str, Guess]]] = {
-    "class": _fit_classes,
-    "number": _fit_numbers,
-    "types": _fit_types,
+    "class": _find_class,
+    "number": lambda task, train: {},  # a constant has no correlation
+    "types": _find_set,
     "choice": _fit_choices,
     "tags": _fit_tags,
     "span": _fit_spans,

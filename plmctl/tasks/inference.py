@@ -365,21 +365,25 @@ class ReadPieces:
 
     def add(self, examples: Examples, rows: Rows, tokenizer: Tokenizer) -> None:
         """A piece more."""
-        empty = [example.place for example in examples if has_empty_text(example)]
-        self.first = self.first or examples[0].place
-        self.first_empty = self.first_empty or (empty[0] if empty else "")
-        self.examples, self.empty = self.examples + len(examples), self.empty + len(empty)
         counts = _count_unknown(rows, tokenizer.vocab)
         wide = find_full_width(tokenizer, map(_join_texts, examples))
         for words in wide.values():
             self.wide.update(words)
         self.wide_texts += len(wide)
-        self.unread += len(_list_unread(examples, rows, counts, wide)) - len(empty)
+        self.add_texts(examples, len(_list_unread(examples, rows, counts, wide)))
         unknown, ordinary = counts.sum(0).tolist()
         if unknown:
             self.lost.update(count_unknown_characters(tokenizer, map(_join_texts, examples)))
         self.unknown, self.ordinary = self.unknown + unknown, self.ordinary + ordinary
         self.cut.update(count_truncation(rows))
+
+    def add_texts(self, examples: Examples, unread: int) -> None:
+        """A piece more, of which `unread` are hardly read, empty ones among them."""
+        empty = [example.place for example in examples if has_empty_text(example)]
+        self.first = self.first or examples[0].place
+        self.first_empty = self.first_empty or (empty[0] if empty else "")
+        self.examples, self.empty = self.examples + len(examples), self.empty + len(empty)
+        self.unread += unread - len(empty)
 
     def save(self) -> dict[str, Any]:
         """The counts so far, as JSON has them."""

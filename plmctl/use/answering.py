@@ -5,13 +5,14 @@ where there are labels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from plmctl.artifacts.loading import Loaded
+from plmctl.artifacts.loading import Loaded, Source
+from plmctl.core.rounding import DIGITS
 from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
@@ -32,7 +33,7 @@ from plmctl.tasks.trained_texts import (
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import (
     calibrate,
-    decide_again,
+    decide_by_kept,
     describe_calibration,
     describe_loss,
     warn_of_fit,
@@ -105,16 +106,56 @@ def answer_examples(
     read.refuse_unknown(name)
     given: dict[str, Any] = {"precision": precision, "digits": precision.digits, "runtime": runtime}
     before, metrics = predict(loaded.model, task, split, batch_size=batch_size, **given)
+    how: dict[str, Any] = {"new_texts": new_texts, "calibrated": calibrated, "abstain": abstain}
+    how |= {"whole": whole, "digits": precision.digits, "metrics": metrics}
+    answered = conclude_answers(loaded.source, task, name, examples, before, read, **how)
+    named = inference.name_unread(answered.predictions, split, loaded.tokenizer)
+    return replace(answered, predictions=named)
+
+
+def conclude_answers(
+    source: Source,
+    task: Task,
+    name: str,
+    examples: list[Example],
+    before: Predictions,
+    read: inference.ReadPieces,
+    *,
+    new_texts: bool = False,
+    calibrated: Sequence[str] = (),
+    abstain: float | None = None,
+    whole: str = "",
+    digits: int | None = DIGITS,
+    metrics: Mapping[str, float] | None = None,
+) -> AnsweredSplit:
+    """`answer_examples` behind the model: the decision on its predictions, and remarks.
+
+    Args:
+        source: The folder of the model.
+        task: The task.
+        name: The name of the split, or of the texts.
+        examples: The examples.
+        before: The predictions without a decision.
+        read: Counts of the texts that the model has read.
+        new_texts: Whether they are texts of a file, which may have no labels.
+        calibrated: Decisions to fit to these examples before: "temperature".
+        abstain: The accuracy for which the least probability of an answer is fitted, too.
+        whole: A remark on files of which no part is held out.
+        digits: The number of significant digits of probabilities; None: all.
+        metrics: The scores of `before`; None: they are computed where all examples have labels.
+    """
+    if metrics is None:
+        metrics = task.score(before) if all(each.is_labelled for each in examples) else {}
     if calibrated or abstain is not None:
-        calibrate(loaded, task, name, before, calibrated, abstain=abstain)
-    predictions, decision = decide_again(loaded, task, before, precision.digits)
+        calibrate(source, task, name, before, calibrated, abstain=abstain)
+    predictions, decision = decide_by_kept(source.folder, task, before, digits)
     if calibrated:
         warn_of_fit(before, predictions, task.metrics[0])
     changed = bool(decision and metrics)
     if changed:
         metrics = {**metrics, **task.score(predictions)}
     new_rows = new_texts or not name.startswith("train")
-    home, single = loaded.source.home, not new_texts
+    home, single = source.home, not new_texts
     remarks = {
         **(warn_of_known(home, examples, single=single) if new_rows else {}),
         **describe_read(read, task),
@@ -125,8 +166,7 @@ def answer_examples(
     scored = not new_texts or inference.is_answered(examples)
     said: dict[str, Any] = keep_said(remarks)
     said |= {"signatures": task.signatures} if task.signatures else {}
-    named = inference.name_unread(predictions, split, loaded.tokenizer)
-    return AnsweredSplit(name, examples, named, metrics if scored else {}, said)
+    return AnsweredSplit(name, examples, predictions, metrics if scored else {}, said)
 
 
 def _describe_decision(

@@ -365,7 +365,7 @@ def _call_alike(known: Any, names: Any) -> dict[str, str] | None:
 
 
 def choose_out(
-    loaded: Loaded, out: str | None, texts: str | None = None, *, submission: bool = False
+    source: Source, out: str | None, texts: str | None = None, *, submission: bool = False
 ) -> Path:
     """`out`, else standard output for texts of standard input, else eval/ in the run; of a
     published folder, which is not ours to write into, a folder of its name in eval/ here.
@@ -374,7 +374,7 @@ def choose_out(
         return STDOUT
     if out:
         return Path(out)
-    run, folder = loaded.source.run, loaded.source.folder
+    run, folder = source.run, source.folder
     return own(run) / "eval" if run else Path("eval") / folder.absolute().name
 
 

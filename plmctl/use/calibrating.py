@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.artifacts.kept_decision import KEY, read_decision, write_decision
-from plmctl.artifacts.loading import Loaded
+from plmctl.artifacts.loading import Loaded, Source
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line
@@ -31,7 +31,7 @@ FEW = 100  # examples, of which what is fitted to them says little
 
 
 def calibrate(
-    loaded: Loaded,
+    source: Source,
     task: Task,
     split: str,
     rows: Sequence[dict[str, Any]],
@@ -42,24 +42,24 @@ def calibrate(
     """Fit a temperature or thresholds to labelled predictions, and keep them in the checkpoint.
 
     Args:
-        loaded: The model.
+        source: The folder of the model.
         task: Its task.
         split: The name of the split.
         rows: The predictions on it, without a decision.
         fitted: The numbers to fit; none: the kept ones stay.
         abstain: The wished accuracy of the rows that are answered; None: all are answered.
     """
-    if loaded.source.published:
+    if source.published:
         allowed = "a checkpoint of plmctl: a published folder is not written to"
-        fix = spell_line("convert", loaded.source.folder, "--to", "plmctl", "--out", "converted")
+        fix = spell_line("convert", source.folder, "--to", "plmctl", "--out", "converted")
         name, value = ("calibrate", list(fitted)) if fitted else ("abstain", abstain)
         raise ConfigError(name, value, allowed, fix=fix)
-    kept = None if fitted else read_decision(loaded.source.folder)
+    kept = None if fitted else read_decision(source.folder)
     decision = kept or fit_decision(task, rows, fitted, split=split)
     if abstain is not None:
         sure = fit_sure(apply_decision(task, rows, decision), abstain)
         decision = replace(decision, sure=sure, fitted=split)
-    write_decision(decision, loaded.source.folder)
+    write_decision(decision, source.folder)
 
 
 def decide_again(

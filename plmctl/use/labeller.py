@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -11,31 +12,34 @@ from torch import Tensor
 from plmctl.artifacts.deployed import load_to_answer
 from plmctl.artifacts.kept_decision import read_decision
 from plmctl.artifacts.label_rows import facts_of
-from plmctl.artifacts.loading import Loaded
+from plmctl.artifacts.loading import Loaded, Source
 from plmctl.config.build import build, class_of, plain
-from plmctl.core.batch import Batch, Rows
+from plmctl.config.saved import refuse_references
+from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import declared
 from plmctl.core.rounding import DIGITS, round_floats
 from plmctl.core.spelling import spell_line, spell_setting
 from plmctl.runtime.base import Answer, Program, Runtime
+from plmctl.runtime.eager import EagerRuntime
 from plmctl.storage.resumable import hash_file
 from plmctl.tasks import inference
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import join
-from plmctl.tasks.inference import Split
+from plmctl.tasks.inference import ReadPieces, Split
+from plmctl.tasks.linear_model import LinearModel, is_linear, load_linear
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import fingerprint_tensors
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
-from plmctl.use.answering import answer_examples, keep_said
+from plmctl.use.answering import AnsweredSplit, answer_examples, conclude_answers, keep_said
 from plmctl.use.asked_task import choose_task, describe_model
 from plmctl.use.calibrating import decide
 from plmctl.use.ensemble import explain, name_members, open_members
 from plmctl.use.predict import ScoreTable, Told, predict
-from plmctl.use.runtimes import open_runtime
+from plmctl.use.runtimes import open_runtime, refuse_runtime
 
 Predictions = list[dict[str, Any]]
 
@@ -47,13 +51,12 @@ class Labeller(Protocol):
     def task(self) -> Task: ...
 
     @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    @property
     def runtime(self) -> Runtime: ...
 
-    def answer(self, name: str, examples: list[Example]) -> tuple[Predictions, Rows, str]:
-        """(predictions; the rows that a model has read; the decision of which they are)."""
+    def answer(
+        self, name: str, examples: list[Example], read: ReadPieces
+    ) -> tuple[Predictions, str]:
+        """(predictions, the decision of which they are); `read` counts what a model has read."""
         ...
 
     def score(
@@ -73,6 +76,13 @@ class Labeller(Protocol):
     def identify(self) -> Mapping[str, Any]:
         """All that decides the answers, but the texts."""
         ...
+
+
+class SingleLabeller(Labeller, Protocol):
+    """The answers of one model."""
+
+    @property
+    def source(self) -> Source: ...
 
 
 class WatchedRuntime(Runtime):
@@ -119,16 +129,24 @@ class ModelLabeller:
     decision: LabelDecision | None
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        return self.loaded.tokenizer
+    def source(self) -> Source:
+        return self.loaded.source
 
-    def answer(self, name: str, examples: list[Example]) -> tuple[Predictions, Rows, str]:
+    def answer(
+        self, name: str, examples: list[Example], read: ReadPieces
+    ) -> tuple[Predictions, str]:
+        predictions, split, said = self.ask(name, examples)
+        read.add(examples, split.rows, self.loaded.tokenizer)
+        return predictions, said
+
+    def ask(self, name: str, examples: list[Example]) -> tuple[Predictions, Split, str]:
+        """(predictions, what the model has read, the decision)."""
         split = inference.encode_piece(self.task, name, examples, self.loaded.tokenizer)
         how: dict[str, Any] = {**self.how, "digits": self.precision.digits}
         answers, _ = predict(self.loaded.model, self.task, split, **how)
         folder, digits = self.loaded.source.folder, self.precision.digits
         decided, said = decide(self.decision, folder, self.task, answers, digits)
-        return inference.name_unread(decided, split, self.tokenizer), split.rows, said
+        return inference.name_unread(decided, split, self.loaded.tokenizer), split, said
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -168,6 +186,89 @@ class ModelLabeller:
 
 
 @dataclass(frozen=True)
+class LinearLabeller:
+    """A linear model of words, which `finetune` has fitted.
+
+    Args:
+        source: Its folder, and the config of the run.
+        task: The task of the run.
+        model: The model.
+        decision: The decision that was fitted to it.
+    """
+
+    source: Source
+    task: Task
+    model: LinearModel
+    decision: LabelDecision | None
+
+    @property
+    def runtime(self) -> Runtime:
+        return EagerRuntime()
+
+    def answer(
+        self, name: str, examples: list[Example], read: ReadPieces
+    ) -> tuple[Predictions, str]:
+        rows, unread = self._ask(examples, read)
+        decided, said = decide(self.decision, self.source.folder, self.task, rows, DIGITS)
+        return _name_unread(decided, unread), said
+
+    def score(
+        self, name: str, examples: list[Example], seed: int
+    ) -> tuple[Predictions, ScoreTable]:
+        answered = self.answer_split(name, examples, new_texts=True)
+        return answered.predictions, answered.tabulate(self.task, {}, seed=seed)
+
+    def answer_split(self, name: str, examples: list[Example], **how: Any) -> AnsweredSplit:
+        """The answers with scores; `how` is that of `conclude_answers`."""
+        rows, unread = self._ask(examples, read := ReadPieces())
+        answered = conclude_answers(self.source, self.task, name, examples, rows, read, **how)
+        return replace(answered, predictions=_name_unread(answered.predictions, unread))
+
+    def _ask(self, examples: list[Example], read: ReadPieces) -> tuple[Predictions, set[int]]:
+        """(the predictions without a decision, the numbers of those without a known word)."""
+        read.add_texts(examples, len(unread := self.model.find_unread(examples)))
+        return self.model.answer(self.task, examples), unread
+
+    def watched(self, show: Callable[[int], None]) -> LinearLabeller:
+        return self
+
+    def describe(self) -> Mapping[str, str]:
+        known = {"task": self.task.name, "checkpoint": str(self.source.folder)}
+        if self.decision is not None or not self.model.names:
+            return known
+        words = (self.source.folder, "calibrate=[temperature]", "split=dev")
+        return {**known, "probabilities": f"not calibrated: {spell_line('eval', *words)}"}
+
+    def identify(self) -> Mapping[str, Any]:
+        files = {file.name: hash_file(file) for file in sorted(self.source.folder.glob("linear.*"))}
+        return {"files": files, "decision": self.decision and asdict(self.decision)}
+
+
+def _name_unread(rows: Predictions, unread: Collection[int]) -> Predictions:
+    """The predictions, with `unknown` of those without a known word."""
+    named = enumerate(rows)
+    return [{**own, inference.UNKNOWN: 1.0} if n in unread else own for n, own in named]
+
+
+def open_linear(folder: Path, plugins: Sequence[str]) -> LinearLabeller:
+    """The linear model of a folder, ready to label texts."""
+    model, config = load_linear(folder)
+    refuse_references(config, file=folder)
+    source = Source(folder, config, {}, plugins=plugins)
+    task: Task = build(source.own_task(), describe_model(source, plugins), plugins, path="task")
+    return LinearLabeller(source, task, model, read_decision(folder))
+
+
+def refuse_for_linear(settings: LabellerSettings) -> None:
+    """ConfigError where the settings name another task, or another library."""
+    refuse_runtime(settings.runtime, settings.plugins, "a linear model needs no other library")
+    if settings.asked is not None or any(key.startswith("task.") for key in settings.keys):
+        given = (settings.asked or {}).get("name", "...")
+        allowed = "null: a linear model has the task that it was fitted to"
+        raise ConfigError("task", given, allowed, fix="input=<a file of texts>")
+
+
+@dataclass(frozen=True)
 class EnsembleLabeller:
     """Several models of one task, whose answers are joined.
 
@@ -189,16 +290,19 @@ class EnsembleLabeller:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self.members[0].tokenizer
+        return self.members[0].loaded.tokenizer
 
     @property
     def runtime(self) -> Runtime:
         return self.members[0].runtime
 
-    def answer(self, name: str, examples: list[Example]) -> tuple[Predictions, Rows, str]:
+    def answer(
+        self, name: str, examples: list[Example], read: ReadPieces
+    ) -> tuple[Predictions, str]:
         answers, split = self._ask(name, examples)
+        read.add(examples, split.rows, self.tokenizer)
         joined, said = self._join(answers)
-        return inference.name_unread(joined, split, self.tokenizer), split.rows, said
+        return inference.name_unread(joined, split, self.tokenizer), said
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -266,14 +370,17 @@ class LabellerSettings:
     plugins: Sequence[str]
 
 
-def open_labeller(checkpoint: str, settings: LabellerSettings) -> ModelLabeller:
-    """The model of a checkpoint with its task, ready to label texts.
+def open_labeller(checkpoint: str, settings: LabellerSettings) -> SingleLabeller:
+    """The model of a checkpoint with its task, or a linear one, ready to label texts.
 
     Raises:
         ConfigError: The checkpoint has no task that labels texts, or the task none of these
             settings.
     """
     device, plugins = settings.device, settings.plugins
+    if is_linear(folder := Path(checkpoint).expanduser()):
+        refuse_for_linear(settings)
+        return open_linear(folder, plugins)
     loaded, precision = load_to_answer(checkpoint, device, settings.precision, plugins)
     return make_labeller(loaded, precision, settings, checkpoint)
 

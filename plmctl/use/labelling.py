@@ -103,7 +103,7 @@ def rehearse_files(labeller: Labeller, files: Sequence[str]) -> Iterator[ScoreTa
     """
     for file in files:
         name, texts = stream_unlabelled(labeller.task, file)
-        answer = partial(labeller.answer, name)
+        answer = partial(labeller.answer, name, read=inference.ReadPieces())
         what = f"{labeller.task.name}: {name}"
         yield rehearse(what, next(texts), answer, count=texts.total).tabulate()
 
@@ -220,8 +220,7 @@ class _Labelling:
             labeller = self.labeller
             if show is not None:
                 labeller = labeller.watched(partial(_show_part, show, self.done, len(piece)))
-            answers, rows, self.known.decision = labeller.answer(self.name, piece)
-            self.known.read.add(piece, rows, self.labeller.tokenizer)
+            answers, self.known.decision = labeller.answer(self.name, piece, self.known.read)
             if not begun and not self.done:
                 self.known.read.refuse_unknown(self.source)
             made = list(zip(self.own.take(piece), answers, strict=True))

@@ -63,13 +63,17 @@ def compare_simple(
     return {UNBEATEN: Told("; ".join(lines), len(lines))} if lines else {}
 
 
-def write_baselines(run: Path, baselines: Baselines) -> None:
-    """The scores and predictions of models without pretraining, as files of a run."""
+def write_baselines(run: Path, baselines: Baselines, config: Mapping[str, Any]) -> None:
+    """The scores and predictions of models without pretraining, and the linear ones themselves, as
+    files of a run with this config.
+    """
     if baselines.scores:
         write_json(run / BASELINES, round_floats(baselines.scores))
     for split, others in baselines.predictions.items():
         for name, rows in others.items():
             write_predictions(folder_of(run, name), split, rows)
+    for name, model in baselines.linear.items():
+        model.save(folder_of(run, name), config)
 
 
 def _score_test(
@@ -86,7 +90,7 @@ def _score_test(
         if same and own.name == task.name:
             found = score_baselines(task, train, {TEST: examples})
     others = {split: scores for split, scores in read_baselines(run).items() if split != TEST}
-    write_baselines(run, replace(found, scores={**others, **found.scores}))
+    write_baselines(run, replace(found, scores={**others, **found.scores}), loaded.config)
     return {**found.scores}
 
 

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -119,6 +120,51 @@ def test_a_killed_command_ends_with_the_same_bytes(
     name = f"{out}/new.jsonl" if out == "folder" else out
     assert (tmp_path / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not list(tmp_path.rglob(".*"))
+
+
+def read_guesses(file: Path) -> list[tuple[Any, ...]]:
+    rows = map(json.loads, file.read_text().splitlines())
+    return [(row["guess"], row["probabilities"]) for row in rows]
+
+
+def test_the_simple_model_of_a_run_answers_as_in_its_comparison(run: Path, tmp_path: Path) -> None:
+    folder = run / "baselines" / "words"
+    known = read_guesses(folder / "dev.jsonl")
+    file = run.parent / "dev.tsv"
+    plmctl("predict", str(folder), f"input={file}", f"out={tmp_path}/a.jsonl")
+    scored = json.loads(plmctl("eval", str(folder), f"out={tmp_path}/eval", "--json"))
+    assert read_guesses(tmp_path / "a.jsonl") == read_guesses(tmp_path / "eval/dev.jsonl") == known
+    wanted = json.loads((run / "baselines.json").read_text())["dev"]["words"]
+    assert {name: scored["metrics"]["dev"][name] for name in wanted} == wanted
+    assert "not calibrated" in scored["probabilities"]
+
+
+def test_a_calibrated_simple_model_says_nothing_of_it(run: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run / "baselines" / "words", tmp_path / "words"))
+    how = ["calibrate=[temperature]", f"out={tmp_path}/eval", "--json"]
+    assert "temperature" in plmctl("eval", str(folder), *how)
+    texts = write_texts(tmp_path / "new.txt", 3)
+    words = (str(folder), f"input={texts}", f"out={tmp_path}/a.csv", "--json")
+    found = json.loads(plmctl("predict", *words))
+    assert "probabilities" not in found
+    assert "temperature" in found["remarks"]["decision"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "said"),
+    [
+        ("embed", ["input=README.md"], "predict, eval and serve open"),
+        ("predict", ["input=README.md", "runtime=onnx"], "needs no other library"),
+        ("predict", ["input=README.md", "task=classification"], "has the task"),
+        ("eval", ["perturb=[typos]"], "as they stand"),
+        ("eval", ["only=unseen"], "only"),
+        ("eval", ["--submission"], "fine-tuned model"),
+    ],
+)
+def test_simple_models_are_refused_in_words(
+    run: Path, verb: str, words: list[str], said: str
+) -> None:
+    assert said in plmctl(verb, str(run / "baselines" / "words"), *words, code=2)
 
 
 class Stopped:

@@ -15,6 +15,8 @@ from plmctl.core.batch import Batch
 from plmctl.runtime.base import Answer, Program
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.serve.models import Models, name_models
+from plmctl.tasks.record import Example
+from plmctl.use.labeller import open_linear
 from tests.command import plmctl as command_line
 from tests.serve.served import open_all, serve
 
@@ -40,6 +42,24 @@ def test_labels_are_those_of_the_python_face(client: TestClient, folder: Path) -
         assert {each["label"]: each["score"] for each in ranked} == own["probabilities"]
         assert ranked[0]["label"] == own["guess"]
         assert ranked[0]["score"] >= ranked[1]["score"]
+
+
+def test_simple_models_answer_next_to_others(folder: Path) -> None:
+    place = folder / "films" / "baselines" / "words"
+    models = open_all([folder / "films", place])
+    assert [each.list_abilities() for each in models][1] == ["task classification"]
+    labeller = open_linear(place, ())
+    examples = [Example(str(n), {"text": text}) for n, text in enumerate(TEXTS)]
+    wanted = labeller.model.answer(labeller.task, examples)
+    for each in models:
+        each.warm_up()
+    with serve(models) as client:
+        found = post(client, "/predict", inputs=TEXTS, model="words")
+        assert post(client, "/predict", inputs=TEXTS) != found
+        post(client, "/embed", 424, inputs=TEXTS, model="words")
+    for ranked, own in zip(found, wanted, strict=True):
+        assert {each["label"]: each["score"] for each in ranked} == own["probabilities"]
+        assert ranked[0]["label"] == own["guess"]
 
 
 def test_a_runtime_is_ready_before_the_first_request(folder: Path) -> None:

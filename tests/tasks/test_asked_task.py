@@ -137,9 +137,9 @@ def test_answers_to_a_split_are_spelled_as_its_table(tmp_path: Path) -> None:
 
 
 def test_evaluations_of_models_without_a_run_have_a_folder_each() -> None:
-    assert choose_out(model(), None) == Path("eval/tickets")
-    assert choose_out(model(run=Path("runs/x")), None) == Path("runs/x/eval")
-    assert choose_out(model(), "mine") == Path("mine")
+    assert choose_out(model().source, None) == Path("eval/tickets")
+    assert choose_out(model(run=Path("runs/x")).source, None) == Path("runs/x/eval")
+    assert choose_out(model().source, "mine") == Path("mine")
 
 
 def test_what_training_decided_is_not_changed_in_evaluation() -> None:

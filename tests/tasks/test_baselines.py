@@ -12,11 +12,12 @@ import torch
 from torch.nn import functional as F
 
 from plmctl.tasks import baselines
-from plmctl.tasks.baselines import CONSTANT, find_features, score_baselines, sides_of
+from plmctl.tasks.baselines import CONSTANT, score_baselines
 from plmctl.tasks.choices import Choice
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.entity_typing import EntityTyping
 from plmctl.tasks.generation import Generation
+from plmctl.tasks.linear_model import find_features, sides_of
 from plmctl.tasks.readers.pairs import Pairs
 from plmctl.tasks.readers.squad import SquadFiles
 from plmctl.tasks.readers.tables import Table

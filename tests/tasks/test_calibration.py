@@ -147,7 +147,7 @@ def test_a_decision_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     fitted = ("temperature", "threshold")
     rows = [row("yes", 0.4), row("no", 0.05), row("no", 0.3), row("yes", 0.45)]
     assert decide_again(loaded(), task(), rows) == (rows, "")
-    calibrate(loaded(), task(), "dev", rows, fitted)
+    calibrate(loaded().source, task(), "dev", rows, fitted)
     after, words = decide_again(loaded(), task(), rows)
     assert [each["guess"] for each in after] == ["yes", "no", "no", "yes"]
     assert words.startswith("temperature ")
@@ -158,7 +158,7 @@ def test_a_decision_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     assert shown == [float(f"{p:.6g}") for p in shown]
     assert shown == pytest.approx([p for e in after for p in e["probabilities"].values()], rel=1e-5)
     with pytest.raises(ConfigError, match="a published folder is not written to"):
-        calibrate(loaded(published=True), task(), "dev", rows, fitted)
+        calibrate(loaded(published=True).source, task(), "dev", rows, fitted)
 
 
 def test_the_loss_is_said_and_what_the_calibration_error_hides(
@@ -219,9 +219,9 @@ def test_the_least_sure_answer_keeps_most_rows_at_the_wished_accuracy() -> None:
 def test_abstaining_keeps_the_temperature_that_was_fitted(tmp_path: Path) -> None:
     rows = [row("yes", 0.9), row("no", 0.6), row("yes", 0.8), row("no", 0.2)]
     where = SimpleNamespace(source=SimpleNamespace(published=False, folder=tmp_path))
-    calibrate(where, task(), "dev", rows, ["temperature"])  # type: ignore[arg-type]
+    calibrate(where.source, task(), "dev", rows, ["temperature"])  # type: ignore[arg-type]
     before = decide_again(where, task(), rows)[0]  # type: ignore[arg-type]
-    calibrate(where, task(), "dev", rows, [], abstain=1.0)  # type: ignore[arg-type]
+    calibrate(where.source, task(), "dev", rows, [], abstain=1.0)  # type: ignore[arg-type]
     after, said = decide_again(where, task(), rows)  # type: ignore[arg-type]
     assert [each["probabilities"] for each in after] == [each["probabilities"] for each in before]
     assert [each.get("unsure", False) for each in after] == [False, True, False, False]

@@ -14,6 +14,7 @@ from plmctl.report.card import make_card
 from plmctl.report.panels.results import panel
 from plmctl.report.subject import find_subject
 from plmctl.storage.atomic import write_json
+from plmctl.tasks.linear_model import load_linear
 from plmctl.tasks.predictions import write_predictions
 from plmctl.tasks.scores.below import (
     FILE,
@@ -135,7 +136,7 @@ def test_simple_models_are_scored_on_the_test_of_a_run(
     node |= {"metrics": ["accuracy"], "path": str(tmp_path)}
     task = build(node, path="task")
     source = SimpleNamespace(folder=tmp_path, plugins=())
-    loaded: Any = SimpleNamespace(source=source, own_task=lambda: node)
+    loaded: Any = SimpleNamespace(source=source, own_task=lambda: node, config={"task": node})
     monkeypatch.setattr(simple_models, "describe_model", lambda *_: {})
     write_json(tmp_path / FILE, {"dev": {}})
     examples = task.read("test")
@@ -157,6 +158,7 @@ def test_simple_models_are_scored_on_the_test_of_a_run(
     assert scores["test"]["words"] == {"accuracy": 1.0}
     assert not list_unscored({"dev": {}, "test": {}}, scores)
     assert (tmp_path / "baselines/words/test.jsonl").is_file()
+    assert load_linear(tmp_path / "baselines/words")[1] == {"task": node}
 
 
 def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
