@@ -16,7 +16,7 @@ from plmctl.core.terminal import WARN, remark
 from plmctl.storage.atomic import is_stream, write_text
 from plmctl.storage.paths import find_near
 from plmctl.tasks.predictions import NAMED
-from plmctl.tasks.readers.span_rows import TEXT
+from plmctl.tasks.readers.span_rows import FIELDS, TEXT
 from plmctl.tasks.readers.tables import SHARES
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
@@ -182,7 +182,12 @@ def _open_objects(task: Task, lines: Iterator[tuple[int, str]], live: LiveInput)
         texts: dict[int, str] = dict(lines)
         write_text(file, "".join(f"{text}\n" for text in texts.values()))
         try:
-            read = task.splits.read_file(file, columns, labelled=False)
+            field = _find_texts(task, file)
+            read = (
+                list(_parse_texts(task, file, field))
+                if field
+                else task.splits.read_file(file, columns, labelled=False)
+            )
         except DataError as error:
             raise DataError(str(error).replace(str(file), STREAM)) from None
     places = [each.place.replace(str(file), STREAM) for each in read]
@@ -203,22 +208,25 @@ class _WholeFile(ExamplePieces):
 
 def _find_texts(task: Task, file: Path) -> str:
     """The column of texts in a table, for a task that reads words: each is cut as a new line is;
-    "" for a table whose cells are words.
+    "" for a table whose cells are words, or that has their tags.
     """
-    tokens = task.columns.get("tokens")
-    named = isinstance(tokens, str)
-    if tokens is None or kind_of(file) in JSON or (named and task.decided.get("words") != TEXT):
+    tokens, tags = task.columns.get("tokens"), task.columns.get("tags")
+    named, is_text = isinstance(tokens, str), task.decided.get("words") == TEXT
+    if tokens is None or (kind_of(file) in JSON and (is_text or not named)):
         return ""
-    field = str(tokens) if named else TEXT
+    field, names = str(tokens) if named else TEXT, dict[Any, Any]()
     try:
-        rows: Callable[[Path], Iterator[tuple[int, Any]]]
-        rows = objects_of if kind_of(file) in OBJECTS else cells_of
-        _, names = next(rows(file), (0, []))
+        if kind_of(file) in OBJECTS:
+            _, names = next(objects_of(file), (0, names))
+        else:
+            _, cells = next(cells_of(file), (0, []))
+            names = dict.fromkeys(cells, "")
     except DataError:  # the file is no table
         return ""
     # the first line of a column file is a word with its tag
     is_tagged = any(name in names for name in task.label_names or ())
-    return field if field in names and not is_tagged else ""
+    is_tagged |= named and not is_text and (tags in names or not names.keys().isdisjoint(FIELDS))
+    return field if isinstance(names.get(field), str) and not is_tagged else ""
 
 
 def _parse_texts(task: Task, file: Path, field: str) -> Iterator[Example]:

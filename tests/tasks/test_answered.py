@@ -311,3 +311,33 @@ def test_the_bundle_of_new_texts_is_a_column_of_the_user(
     rows = beside(str(file), examples, told)
     assert "bundle" not in rows[1]
     assert ("bundle" in rows[0]) == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "张艺谋在北京。\n张 艺 谋\n"),
+        ("a.csv", "note,text_a\nx,张艺谋在北京。\ny,张 艺 谋\n"),
+        ("a.tsv", "text_a\n张艺谋在北京。\n张 艺 谋\n"),
+        ("a.jsonl", '{"text_a": "张艺谋在北京。"}\n{"text_a": "张 艺 谋"}\n'),
+        ("-", '{"text_a": "张艺谋在北京。"}\n{"text_a": "张 艺 谋"}\n'),
+    ],
+)
+def test_new_sentences_are_cut_as_those_of_training_in_any_kind_of_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str
+) -> None:
+    settings = ("task.reader.layout=table", "task.columns.tokens=text_a", "task.joiner=''")
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode()), "utf-8"))
+    source = name if name == "-" else str(tmp_path / name)
+    _, examples = read_unlabelled(task("tagging", *settings), source)
+    assert [each.fields["words"] for each in examples] == [[*"张艺谋在北京。"], [*"张艺谋"]]
+
+
+def test_tags_and_lists_of_new_sentences_are_kept(tmp_path: Path) -> None:
+    settings = ("task.columns.tokens=text_a", "task.columns.tags=label", "task.joiner=''")
+    (tmp_path / "a.csv").write_text("text_a,label\n张三 在,B-PER O\n", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"text_a": ["张三", "在"]}\n', encoding="utf-8")
+    for name, tags in (("a.csv", ["B-PER", "O"]), ("b.jsonl", None)):
+        _, (example,) = read_unlabelled(task("tagging", *settings), str(tmp_path / name))
+        assert (example.fields["words"], example.label) == (["张三", "在"], tags)
