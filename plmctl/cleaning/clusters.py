@@ -78,9 +78,15 @@ class Clusters:
                 np.minimum.at(self._parent, higher := roots.max(1), roots.min(1))
                 self._find_roots(higher)  # a long chain halves its length at each step
 
-    def find_best(self) -> np.ndarray:
-        """[N] int64: for each document, the best one of its group."""
+    def find_best(self, values: np.ndarray | None = None) -> np.ndarray:
+        """[N] int64: for each document, the best one of its group; with `values`, [N] uint32, the
+        best one with its value.
+        """
         roots = self._find_roots(np.arange(len(self._parent)))
+        if values is not None:
+            apart = roots << 32 | values[self._order].astype(np.int64)
+            _, first, inverse = np.unique(apart, return_index=True, return_inverse=True)
+            roots = first[inverse]
         best: np.ndarray = self._order[roots][self._rank]
         return best
 

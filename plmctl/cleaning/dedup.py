@@ -2,11 +2,14 @@
 
 A document that is equal to a better one, or a near duplicate of it, is left out. The better one is
 that of a preferred file, then that of the lower priority, then the earlier one. So neither the
-order of files nor the number of processes matters.
+order of files nor the number of processes matters. In a labelled table, one document of each label
+stays.
 """
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
@@ -19,13 +22,18 @@ from plmctl.cleaning.clusters import Clusters, find_pairs, load_rows, order_docu
 from plmctl.cleaning.minhash import NONE, MinHash, estimate
 from plmctl.cleaning.output import OutputFormat, open_table, shorten
 from plmctl.cleaning.parts import CleaningInput, InputPart
-from plmctl.cleaning.raw_text import RawText
+from plmctl.cleaning.raw_text import ID, RawText
 from plmctl.cleaning.steps import Steps, map_array, save_array
 from plmctl.cleaning.word_hashes import WordHashes, hash_whole
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError, list_some
+from plmctl.core.folding import fold_name
+from plmctl.core.spelling import spell_setting
+from plmctl.core.terminal import counted
 
 EMPTY, EXACT, NEAR = "empty", "exact", "near"
 COLUMNS = ("id", "reason", "kept_id", "position", "kept_position", "text")
+CONFLICTS_FILE = "conflicts.tsv"
+CONFLICTS = ("group", "label", "id", "position", "text")
 SIDES = 3  # dropped documents that an example of a cluster shows
 _LARGE = np.inf  # the priority of a document that states none
 
@@ -41,6 +49,7 @@ class Signing:
         preferred: The numbers of files whose documents stay, each with its rank.
         priority: The field of a row with a number, of which the lowest stays.
         exact: Whether equal documents count.
+        label: The field of a row with its label; documents with different ones are no duplicates.
     """
 
     source: CleaningInput
@@ -49,13 +58,16 @@ class Signing:
     preferred: Mapping[int, int]
     priority: str | None = None
     exact: bool = True
+    label: str | None = None
 
     def __call__(self, part: InputPart, folder: Path) -> dict[str, Any]:
         keys: list[np.ndarray] = []
+        values: list[dict[str, int]] = []
         ranks: list[tuple[float, float]] = []
         names: list[bytes] = []
         for span, text in self.source.read(part):
             keys.append(self._find_keys(text))
+            values.append(_hash_fields(text))
             rank = self.preferred.get(span.number, len(self.preferred))
             ranks.append((rank, self._find_priority(text)))
             names.append(f"{text.id}\t{text.position}".encode("utf-8", "replace"))
@@ -66,7 +78,11 @@ class Signing:
         ends = np.array(list(accumulate(map(len, names))), np.int64)
         save_array(folder / f"{part.name}.ends.npy", ends)
         save_array(folder / f"{part.name}.names.npy", np.frombuffer(b"".join(names), np.uint8))
-        return {"documents": len(keys)}
+        fields = [*dict.fromkeys(name for row in values for name in row)]
+        for number, name in enumerate(fields):
+            column = np.array([row.get(name, 0) for row in values], np.uint32)
+            save_array(folder / f"{part.name}.field{number}.npy", column)
+        return {"documents": len(keys), "fields": fields}
 
     def sign(self, text: str) -> np.ndarray:
         """The MinHash signature of a text."""
@@ -87,6 +103,16 @@ class Signing:
         value = text.find(self.priority)
         known = isinstance(value, int | float) and not isinstance(value, bool)
         return float(value) if known else _LARGE
+
+
+def _hash_fields(text: RawText) -> dict[str, int]:
+    """{field of the row: hash of its value}, without the text and the id; 0: an empty value."""
+    found = {}
+    for name, value in text.row.items():
+        if name not in (text.key, ID):
+            spelt = value if isinstance(value, str) else json.dumps(value, default=str)
+            found[name] = 0 if value is None else zlib.crc32(fold_name(spelt).encode())
+    return found
 
 
 @dataclass(frozen=True)
@@ -119,6 +145,63 @@ class SignedDocuments:
 
 
 @dataclass(frozen=True)
+class SavedFields:
+    """The hashes of the other fields of rows, which lie on the disk.
+
+    Args:
+        files: The files of each part, by field.
+        sizes: The number of documents of each part.
+    """
+
+    files: Sequence[Mapping[str, Path]]
+    sizes: Sequence[int]
+
+    @classmethod
+    def find(
+        cls, folder: Path, parts: Sequence[InputPart], signed: Sequence[Mapping[str, Any]]
+    ) -> SavedFields:
+        """The fields in the files of the signing of all parts."""
+        files = [
+            {name: folder / f"{part.name}.field{n}.npy" for n, name in enumerate(own["fields"])}
+            for part, own in zip(parts, signed, strict=True)
+        ]
+        return cls(files, [own["documents"] for own in signed])
+
+    @property
+    def names(self) -> list[str]:
+        """The fields of any part."""
+        return [*dict.fromkeys(name for own in self.files for name in own)]
+
+    def load(self, name: str) -> np.ndarray:
+        """[N] uint32: the hash of the value of each document; 0 without one.
+
+        Raises:
+            ConfigError: No document has the field.
+        """
+        if name not in self.names:
+            known = list_some(self.names) or "none: the documents have no other field"
+            raise ConfigError("label", name, f"a field of the rows: {known}", fix="label=null")
+        columns = [
+            map_array(own[name]) if name in own else np.zeros(size, np.uint32)
+            for own, size in zip(self.files, self.sizes, strict=True)
+        ]
+        return np.concatenate(columns)
+
+    def count_differing(self, best: np.ndarray) -> dict[str, int]:
+        """{field: the dropped documents whose value is another one than that of the kept
+        document}, where some differ and most do not: labels, not numbers of rows.
+        """
+        dropped = np.flatnonzero(best != np.arange(len(best)))
+        found = {}
+        for name in self.names:
+            values = self.load(name)
+            count = int((values[dropped] != values[best[dropped]]).sum())
+            if 0 < count < len(dropped) / 2:
+                found[name] = count
+        return found
+
+
+@dataclass(frozen=True)
 class Writing:
     """The last step of a part: documents that stay, and a record of the others.
 
@@ -126,7 +209,9 @@ class Writing:
         signing: The first step, which reads and signs.
         documents: The names of all documents.
         best: A file of [N]: the number of the document that is kept for each document.
+        group: A file of [N]: the number of the best document of its group, of any label.
         equal: A file of [N], whether a better document is equal to it.
+        disputed: The groups with several labels.
         shown: The numbers of documents whose text the examples show.
         out: The folder that is written.
         form: The form of the documents.
@@ -135,13 +220,16 @@ class Writing:
     signing: Signing
     documents: SignedDocuments
     best: Path
+    group: Path
     equal: Path
+    disputed: frozenset[int]
     shown: frozenset[int]
     out: Path
     form: OutputFormat
 
     def __call__(self, part: InputPart, folder: Path) -> dict[str, Any]:
-        best, equal = map_array(self.best), map_array(self.equal)
+        best, equal, group = map(map_array, (self.best, self.equal, self.group))
+        conflicts: list[list[str]] = []
         counts = {reason: [0, 0] for reason in ("kept", EMPTY, EXACT, NEAR)}
         shown: dict[str, Any] = {}
         dropped = self.out / "dropped" / f"{part.name}.tsv"
@@ -157,6 +245,8 @@ class Writing:
                     record([text.id, reason, "", text.position, "", ""])
                 elif twin == number:
                     write(text)
+                    if int(group[number]) in self.disputed:
+                        conflicts.append(self._spell_conflict(text, int(group[number])))
                 else:
                     reason = EXACT if equal[number] else NEAR
                     identity, position = self.documents.find(twin)
@@ -164,7 +254,11 @@ class Writing:
                     record([text.id, reason, identity, text.position, position, beginning])
                 counts[reason][0] += 1
                 counts[reason][1] += len(text.text)
-        return {"counts": counts, "shown": shown}
+        return {"counts": counts, "shown": shown, "conflicts": conflicts}
+
+    def _spell_conflict(self, text: RawText, group: int) -> list[str]:
+        label = "" if (value := text.row.get(str(self.signing.label))) is None else str(value)
+        return [self.documents.find(group)[0], label, text.id, text.position, shorten(text.text)]
 
     def _show(self, text: RawText) -> dict[str, Any]:
         signature = self.signing.sign(text.text).tolist() if self.signing.minhash else []
@@ -180,11 +274,16 @@ class Deduplicated:
         counts: {reason: [documents, characters]}; "kept" is one of them.
         sizes: {size of a cluster: the number of such clusters}.
         examples: The largest clusters.
+        conflicts: The number of groups with several labels.
+        differing: {field: the dropped documents with another value than the kept one}, of fields
+            that mostly agree.
     """
 
     counts: dict[str, list[int]]
     sizes: dict[str, int]
     examples: list[dict[str, Any]] = field(default_factory=list)
+    conflicts: int = 0
+    differing: dict[str, int] = field(default_factory=dict)
 
     @property
     def documents(self) -> int:
@@ -199,6 +298,7 @@ def deduplicate(
 
     Raises:
         DataError: There are no documents.
+        ConfigError: No document has the label.
     """
     sizes = [part.size for part in parts]
     signed = steps.run("signing", parts, signing, sizes=sizes)
@@ -208,25 +308,39 @@ def deduplicate(
         raise DataError("there are no documents", file=", ".join(signing.source.paths), fix=fix)
     folder = steps.folder("signing")
     files = tuple(folder / f"{part.name}.keys.npy" for part in parts)
+    fields = SavedFields.find(folder, parts, signed)
+    labels = None if signing.label is None else fields.load(signing.label)
     kinds = [(0, 2)] * signing.exact
     kinds += [(n, n + 1) for n in range(2, 2 + _count_buckets(signing))]
     bulk = [starts[-1] * 8] * len(kinds)
     steps.run("comparing", kinds, Comparing(files), sizes=bulk)
     grouped = steps.folder("grouping")
-    _group(parts, folder, steps.folder("comparing"), kinds, grouped)
-    clusters = _choose_clusters(map_array(grouped / "best.npy"), examples)
+    _group(parts, folder, steps.folder("comparing"), kinds, grouped, labels)
+    best, group = map_array(grouped / "best.npy"), map_array(grouped / "group.npy")
+    clusters = _choose_clusters(best, examples)
+    disputed = np.unique(group[best != group])
     writing = Writing(
         signing,
         SignedDocuments(folder, starts),
         grouped / "best.npy",
+        grouped / "group.npy",
         grouped / "equal.npy",
+        frozenset(disputed.tolist()),
         frozenset(number for numbers in clusters for number in numbers),
         steps.journal.folder,
         form,
     )
     steps.prepare("dropped")
     results = steps.run("writing", parts, writing, sizes=sizes)
-    return _sum_up(results, clusters, map_array(grouped / "best.npy"))
+    rows = sorted((row for result in results for row in result["conflicts"]), key=lambda r: r[0])
+    if rows:
+        with open_table(steps.journal.folder / CONFLICTS_FILE, CONFLICTS) as write:
+            for row in rows:
+                write(row)
+    found = _sum_up(results, clusters, best)
+    found.conflicts = len(disputed)
+    found.differing = {} if signing.label else fields.count_differing(best)
+    return found
 
 
 def _count_buckets(signing: Signing) -> int:
@@ -239,8 +353,11 @@ def _group(
     compared: Path,
     kinds: Sequence[tuple[int, int]],
     folder: Path,
+    labels: np.ndarray | None,
 ) -> None:
-    """Write for each document the best one of its group, and whether a better one is equal."""
+    """Write for each document the best one of its group, the best one with its label, and whether a
+    better one is equal.
+    """
     if (folder / "best.npy").exists():
         return
     ranks = [signed / f"{part.name}.ranks.npy" for part in parts]
@@ -248,16 +365,17 @@ def _group(
     clusters = Clusters(order_documents(columns))
     for rows in kinds:
         if rows[0] == 2:
-            _save_equal(clusters, folder)
+            _save_equal(clusters, folder, labels)
         clusters.join(map_array(compared / f"{rows[0]:03}.pairs.npy"))
     if kinds[-1][0] == 0:
-        _save_equal(clusters, folder)
-    save_array(folder / "best.npy", clusters.find_best())
+        _save_equal(clusters, folder, labels)
+    save_array(folder / "group.npy", clusters.find_best())
+    save_array(folder / "best.npy", clusters.find_best(labels))
 
 
-def _save_equal(clusters: Clusters, folder: Path) -> None:
+def _save_equal(clusters: Clusters, folder: Path, labels: np.ndarray | None) -> None:
     """Write whether a better document is equal, while only equal ones are joined."""
-    best = clusters.find_best()
+    best = clusters.find_best(labels)
     save_array(folder / "equal.npy", best != np.arange(len(best)))
 
 
@@ -321,6 +439,16 @@ def describe(found: Deduplicated) -> Iterator[str]:
     if found.sizes:
         largest = max(map(int, found.sizes))
         yield f"{sum(found.sizes.values()):,} clusters, the largest of {largest:,} documents"
+    if found.conflicts:
+        yield (
+            f"{counted(found.conflicts, 'group')} with several labels: one document of each label"
+            f" stays, see {CONFLICTS_FILE}"
+        )
+    for name, count in found.differing.items():
+        yield (
+            f"{counted(count, 'dropped document')} had another {name} than the kept one; if it is"
+            f" a label, {spell_setting('label', name)} keeps one of each and lists them"
+        )
     for example in found.examples[:1]:
         yield f"  kept     {example['kept']['id']}: {example['kept']['text'][:60]}"
         for each in example["dropped"]:
@@ -331,4 +459,4 @@ def settings_of(signing: Signing) -> dict[str, Any]:
     """The settings that decide which documents stay."""
     minhash = None if signing.minhash is None else asdict(signing.minhash)
     words = signing.hashes.settings()
-    return {"minhash": minhash, **words, "priority": signing.priority}
+    return {"minhash": minhash, **words, "priority": signing.priority, "label": signing.label}

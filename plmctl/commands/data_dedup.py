@@ -51,6 +51,8 @@ class Dedup(TextCleaner, Command):
     prefer: tuple[str, ...] = ()
     # field of a row or of its metadata, with a number of which the lowest stays
     priority: str | None = None
+    # field of a row with a label: copies with other labels stay, and conflicts.tsv lists them
+    label: str | None = None
     examples: Whole = 20  # largest clusters to show in clusters.json
     seed: Whole = 0  # another choice of hashes
 
@@ -71,6 +73,7 @@ class Dedup(TextCleaner, Command):
             found = deduplicate(signing, job.parts, steps, job.form, examples=self.examples)
             write_json(steps.journal.folder / "clusters.json", found.examples)
             record |= {"documents": found.counts, "clusters": found.sizes}
+            record |= {"conflicts": found.conflicts, "differing": found.differing}
         lines = [
             *describe(found),
             f"{self.out}: what stays; dropped/ says why each other document does not",
@@ -90,4 +93,6 @@ class Dedup(TextCleaner, Command):
                 preferred.setdefault(number, rank)
         minhash = MinHash(self.ngram, self.buckets, self.hashes, self.seed) if self.near else None
         hashes = WordHashes(fold_numbers=self.fold_numbers, seed=self.seed)
-        return Signing(source, minhash, hashes, preferred, self.priority, exact=self.exact)
+        return Signing(
+            source, minhash, hashes, preferred, self.priority, exact=self.exact, label=self.label
+        )

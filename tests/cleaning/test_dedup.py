@@ -101,6 +101,43 @@ def test_each_dropped_document_has_its_twin(corpus: Path, tmp_path: Path) -> Non
     assert all(each["similarity"] > 0.8 for each in example["dropped"])
 
 
+def make_labelled(tmp_path: Path, labels: Sequence[str | None]) -> str:
+    """A table with one text in all rows, in two files, each row with a label and a number."""
+    rows = [{"text": "My card is lost.", "team": label, "n": n} for n, label in enumerate(labels)]
+    write_rows(tmp_path / "in" / "0.jsonl", rows[::2])
+    write_rows(tmp_path / "in" / "1.jsonl", rows[1::2])
+    return str(tmp_path / "in")
+
+
+def test_copies_with_other_labels_are_named(tmp_path: Path) -> None:
+    folder = make_labelled(tmp_path, ["cards", "cards", "Cards", "topup", "cards"])
+    shown = plmctl("data", "dedup", folder, f"out={tmp_path}/out")
+    assert "1 dropped document had another team than the kept one" in shown
+    assert "label=team" in shown
+    assert "another n" not in shown  # a number of each row is no label
+    assert json.loads((tmp_path / "out/made.json").read_text())["differing"] == {"team": 1}
+
+
+def test_one_document_of_each_label_stays(tmp_path: Path) -> None:
+    folder = make_labelled(tmp_path, ["cards", "topup", "Cards", "topup", None])
+    shown = plmctl("data", "dedup", folder, "label=team", f"out={tmp_path}/out")
+    kept = [(row["team"], row["n"]) for row in read_out(tmp_path / "out")]
+    assert kept == [("cards", 0), (None, 4), ("topup", 1)]
+    assert "1 group with several labels" in shown
+    lines = (tmp_path / "out/conflicts.tsv").read_text().splitlines()
+    assert [line.split("\t")[:2] for line in lines[1:]] == [
+        ["0.jsonl/0", "cards"],
+        ["0.jsonl/0", ""],
+        ["0.jsonl/0", "topup"],
+    ]
+
+
+def test_a_label_that_no_row_has_is_refused(tmp_path: Path) -> None:
+    folder = make_labelled(tmp_path, ["cards", "topup"])
+    shown = plmctl("data", "dedup", folder, "label=tem", f"out={tmp_path}/out", code=2)
+    assert "team, n" in shown
+
+
 def test_neither_order_nor_processes_nor_parts_change_what_stays(
     corpus: Path, tmp_path: Path
 ) -> None:
