@@ -115,7 +115,8 @@ def to_peft(source: Source, folder: Path) -> str:
     if start is not None and (labels := _find_labels(source, start, published.settings)):
         write_text(folder / LABELS, json.dumps(labels, indent=2, ensure_ascii=False))
         by_row = {int(row): name for row, name in labels["id2label"].items()}
-        remark(f"the base has other labels, {LABELS} has these: load it with id2label={by_row}")
+        words = f"id2label={by_row}{_let_head_go(source, start)}"
+        remark(f"the base has other labels, {LABELS} has these: load it with {words}")
     save_file(found, admit(folder / "adapter_model.safetensors"), {"format": "pt"})
     return f"{kind} for {published.architecture}"
 
@@ -141,6 +142,13 @@ def _find_labels(source: Source, base: Source, settings: Mapping[str, Any]) -> d
     rows, theirs = (count_rows(each.config, head) for each in (source, base))
     same = [*(names or ())] == [*(others or ())] and rows == theirs
     return {} if same else {key: settings[key] for key in SETTINGS if key in settings}
+
+
+def _let_head_go(source: Source, base: Source) -> str:
+    """The argument of `from_pretrained` for a base with another number of labels, or ""."""
+    head = find_head(source).removeprefix("heads.")
+    rows, theirs = (count_rows(each.config, head) for each in (source, base))
+    return "" if theirs in (None, rows) else ", ignore_mismatched_sizes=True"
 
 
 def _find_module(name: str, heads: Sequence[str], tensors: Mapping[str, Tensor]) -> str:

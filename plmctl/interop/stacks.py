@@ -110,7 +110,7 @@ def encoder_decoder_nodes(
                 "stack": above,
             },
             "initializer": {"_partial_": True, **initializer},
-            "classifier": {"pooler": False, "dense": True, "bias": True},
+            "classifier": {"pooling": "last", "pooler": False, "dense": True, "bias": True},
         },
     }
 

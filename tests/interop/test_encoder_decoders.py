@@ -17,6 +17,7 @@ from torch.testing import assert_close
 
 import plmctl
 from plmctl.artifacts.convert import convert
+from plmctl.artifacts.model_facts import reading
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
@@ -231,6 +232,7 @@ def test_a_classifier_reads_the_last_state(
     for place in (folder, tmp_path / "hf"):
         loaded = plmctl.load(place)
         assert list(loaded.model.heads) == ["class" if outputs > 1 else "score"]
+        assert reading(loaded.config)["pooling"] == "last"  # which `classified` reads
         for one in (model, again):
             assert_close(*classified(loaded, one.float()), atol=1e-5, rtol=1e-5)
         loaded.model.double()

@@ -374,9 +374,13 @@ def test_a_run_is_loaded_by_peft_with_the_same_logits(name: str, tmp_path: Path)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("names", [["a", "b"], ["c", "d"]])
-def test_an_adapter_has_the_labels_of_its_run(names: list[str], tmp_path: Path) -> None:
-    """With the base's `config.json`, where both have the same labels; else with labels.json."""
+@pytest.mark.parametrize("names", [["a", "b"], ["c", "d"], ["a", "b", "c"]])
+def test_an_adapter_has_the_labels_of_its_run(
+    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the base's `config.json`, where both have the same labels; else with labels.json, and
+    the words that the export prints.
+    """
     import transformers
 
     from plmctl.artifacts.convert import convert
@@ -385,6 +389,7 @@ def test_an_adapter_has_the_labels_of_its_run(names: list[str], tmp_path: Path) 
     _, folder = publish(tmp_path / "base", "RobertaForSequenceClassification", **stated)
     loaded = plmctl.load(folder)
     config = {**loaded.config, "peft": {"lora": NODES["lora"]}, "labels": names}
+    config["heads"]["class"]["num_classes"] = len(names)
     model = build_model(config, vocab_size=loaded.source.vocab_size, seed=5).eval()
     own = {n: t for n, t in loaded.source.tensors.items() if not n.startswith("heads.")}
     load_tensors(model, own)
@@ -397,7 +402,10 @@ def test_an_adapter_has_the_labels_of_its_run(names: list[str], tmp_path: Path) 
     convert(run, adapter, to="peft")
     file = adapter / "labels.json"
     more = json.loads(file.read_text()) if file.is_file() else stated
-    plain = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    told = capsys.readouterr().err.partition("load it with ")[2].partition(f"{adapter}:")[0]
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, **eval(f"dict({told})")
+    )
     theirs = peft.PeftModel.from_pretrained(plain, adapter).eval()
     ids, mask = inputs([9, 4])
     given = batch(ids, mask)
@@ -407,7 +415,7 @@ def test_an_adapter_has_the_labels_of_its_run(names: list[str], tmp_path: Path) 
     wanted = theirs(ids, attention_mask=mask.long()).logits
     order = [names.index(name) for name in more["id2label"].values()]
     assert again.config["labels"] == list(more["id2label"].values())
-    assert sorted(order) == [0, 1]
+    assert sorted(order) == [*range(len(names))]
     torch.testing.assert_close(read, wanted, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[:, order], wanted, rtol=1e-5, atol=1e-5)
 

@@ -40,11 +40,12 @@ def lay_out(
 ) -> Row:
     """Segment A (and B) within the tokenizer's template, at most `max_length` tokens.
 
-    `pooling="first"`: the `cls` token stands for the row (BERT, RoBERTa); it is the anchor of
-    `"mean"`, too, for which all tokens stand. `"last"`: the last token does, the only one that has
-    seen all the others under a causal pattern (GPT's extract token: Radford et al., 2018, sec.
-    3.3). If the padding is the same token (GPT-2), it is the last one before the padding, as the
-    published classifiers expect.
+    `pooling="first"`: the `cls` token stands for the row (BERT, RoBERTa), or without one `bos`
+    (XLM); it is the anchor of `"mean"`, too, for which all tokens stand. `"last"`: the last token
+    does, the only one that has seen all the others under a causal pattern (GPT's extract token:
+    Radford et al., 2018, sec. 3.3). If the padding is the same token (GPT-2), it is the last one
+    before the padding, as the published classifiers expect. If a language follows `eos` (mBART),
+    they expect `eos`.
     """
     room = max_length - specials(vocab, pair=b is not None)
     if room < 2:
@@ -55,7 +56,8 @@ def lay_out(
         )
     keep_a, keep_b = longest_first(len(a), len(b) if b is not None else 0, room)
     ids: list[int] = []
-    a_start, b_start, cls = 0, None, None
+    a_start, b_start = 0, None
+    places: dict[str, int] = {}  # the last one of each role
     for role in vocab.pair if b is not None else vocab.single:
         if role == "A":
             a_start = len(ids)
@@ -64,11 +66,13 @@ def lay_out(
             b_start = len(ids)
             ids.extend(b[:keep_b])
         else:
-            cls = len(ids) if role == "cls" else cls
+            places[role] = len(ids)
             ids.append(vocab.id(role))
     if not ids:  # an empty text and a template without specials
         ids.append(vocab.unk if vocab.unk is not None else vocab.pad)
-    anchor = cls if pooling != "last" and cls is not None else _last(ids, vocab.pad)
+    roles = [role for role in ("eos", "sep") if getattr(vocab, role) == vocab.eos != vocab.pad]
+    roles = ["cls", "bos"] if pooling != "last" else roles
+    anchor = next((places[role] for role in roles if role in places), _last(ids, vocab.pad))
     return Row(
         ids,
         a_start,

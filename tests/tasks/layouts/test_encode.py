@@ -87,3 +87,15 @@ def test_xlnets_last_token_stands_for_a_row_in_a_segment_of_its_own(toy):
     assert rows.seqs["text"].ids.tolist() == [[10, 11, 3, 12, 3, 2], [10, 3, 2, 0, 0, 0]]
     assert rows.seqs["text"].tracks["segment"].tolist() == [[0, 0, 0, 1, 1, 2], [0, 0, 2, 0, 0, 0]]
     assert rows.anchors.tolist() == [[0, 5], [1, 2]]
+
+
+def test_the_anchor_is_that_of_published_classifiers(toy):
+    """XLM, whose `cls` is the token at the end, reads the first state; mBART reads `</s>` before
+    the language.
+    """
+    xlm = replace(toy.vocab, cls=3, bos=2, single=("bos", "A", "sep"))
+    assert encode.lay_out([7, 8], None, xlm, max_length=9, pooling="first").anchor == 0
+    for end in ("eos", "sep"):
+        mbart = replace(toy.vocab, eos=3, single=("A", end, "mask"))
+        row = encode.lay_out([7, 8], None, mbart, max_length=9, pooling="last")
+        assert (row.ids, row.anchor) == ([7, 8, 3, toy.vocab.mask], 2)
