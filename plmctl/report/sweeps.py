@@ -19,6 +19,7 @@ from plmctl.config.quoting import unquote
 from plmctl.config.recipes import part_files
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
+from plmctl.core.errors import list_some
 from plmctl.core.progress import clock
 from plmctl.core.rounding import spell_size
 from plmctl.core.terminal import counted
@@ -205,8 +206,12 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     if not unlike and not {FOLD, TASK} & {*list_varied(jobs)}:
         name, larger = named[0]["best"]
         top = (max if larger else min)(named, key=lambda job: job["metrics"][name])
+        tied = [
+            f"job {job['job']}" for job in named if job["metrics"][name] == top["metrics"][name]
+        ]
+        equal = f" (equal: {list_some(tied[1:])})" if len(tied) > 1 else ""
         name = name_jobs(jobs)[list(jobs).index(top)]
-        lines += [f"best on dev: job {top['job']}, {_spell_best(top)}: {name}; {top['dir']}"]
+        lines += [f"best on dev: job {top['job']}, {_spell_best(top)}{equal}: {name}; {top['dir']}"]
     known = [job for job in named if {"valid/accuracy", "valid/majority"} <= set(job["metrics"])]
     failed = [
         job

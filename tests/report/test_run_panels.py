@@ -238,7 +238,8 @@ def test_runs_scored_on_different_examples_have_no_order(tmp_path: Path) -> None
         name: fabricated.tuned(tmp_path / name, LABELS, {"dev": {"accuracy": 0.5}}, rows)
         for name, rows in parts.items()
     }
-    assert "the best is x" in words(results.panel(find_subject([runs["x"], runs["y"]])))
+    equal = "dev: the best are equal (0.5): x, y."
+    assert equal in words(results.panel(find_subject([runs["x"], runs["y"]])))
     for other in ("other gold", "more"):
         subject = find_subject([runs["x"], runs[other]])
         found = results.panel(subject)
@@ -250,7 +251,7 @@ def test_runs_scored_on_different_examples_have_no_order(tmp_path: Path) -> None
         titles = [str(chart.svg) for chart in found if isinstance(chart, Chart)]
         assert [other in svg for svg in titles] == [False, True]  # a picture for each
     everyone = words(results.panel(find_subject([*runs.values()])))
-    assert "sst2, dev of x, y: the best is x" in everyone
+    assert "sst2, dev of x, y: the best are equal (0.5): x, y" in everyone
     shares = {"a": 0.1, "b": 1.0, "c": 1.0}
     for name, share in shares.items():
         rows = parts["more" if name == "c" else "x"]
@@ -258,6 +259,25 @@ def test_runs_scored_on_different_examples_have_no_order(tmp_path: Path) -> None
         fabricated.tuned(tmp_path / name, LABELS, values, rows, train={"share": share})
     found_scores = spread.collect_scores(find_subject([tmp_path / name for name in shares]).runs)
     assert not found_scores  # b and c are no two seeds of one share
+
+
+@pytest.mark.parametrize(
+    ("tested", "said"),
+    [("a", "dev: the best is b (0.8), then a (0.7)"), ("abc", "test: the best is a (0.9), then b")],
+)
+def test_runs_are_ranked_on_a_split_that_all_have(tmp_path: Path, tested: str, said: str) -> None:
+    """A run that also has a score on test keeps its place among the others on dev."""
+    dev = {"a": 0.7, "b": 0.8, "c": 0.6}
+    test = {"a": 0.9, "b": 0.5, "c": 0.4}
+    runs = []
+    for name in dev:
+        both = {"dev": {"accuracy": dev[name]}}
+        both |= {"test": {"accuracy": test[name]}} if name in tested else {}
+        runs.append(fabricated.tuned(tmp_path / name, LABELS, both))
+    found = results.panel(find_subject(runs))
+    assert f"sst2, {said}" in words(found)
+    assert "do not compare" not in words(found)
+    assert len([block for block in found if isinstance(block, Chart)]) == 1
 
 
 def test_losses_of_different_texts_have_no_order(tmp_path: Path) -> None:

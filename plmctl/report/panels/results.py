@@ -48,10 +48,6 @@ REACHED = (
 SURE = "The best model without pretraining, {name} ({value:.4f}), is outside of the interval."
 RISING = "The last evaluation was the best one: longer training may help."
 EARLY = "Update {best:,.0f} of {last:,.0f} was the best: longer training did not help."
-FIRST = (
-    "{title}: the best is {first.name} ({first.value:.4g}), then {second.name}"
-    " ({second.value:.4g})."
-)
 ON_ONE = "Score them on one file that no training has read, then compare:"
 ONE_EACH = "these are single runs, and other seeds may change their order."
 NEAR_FLOOR = ": hardly anything is learned yet"
@@ -127,8 +123,10 @@ class _Ranking:
 def _rank_scores(runs: Sequence[ReportedRun]) -> list[_Ranking]:
     """The first metric of each task, on the same examples."""
     levels: dict[tuple[Any, ...], dict[str, Level]] = {}
+    splits = _choose_splits(runs)
     for run in runs:
-        if (split := _split(run)) and (metric := _metric(run)) in _scores(run, split):
+        split, metric = splits[run.name], _metric(run)
+        if split and metric in _scores(run, split):
             larger, examples = _is_larger_better(run, metric), run.examples[split]
             own = levels.setdefault((run.task, run.spell(metric), split, larger, examples), {})
             value = _scores(run, split)[metric]
@@ -136,11 +134,11 @@ def _rank_scores(runs: Sequence[ReportedRun]) -> list[_Ranking]:
             for name, scores in run.baselines.get(split, {}).items():
                 if metric in scores:
                     own[f"without {name}"] = Level(name, scores[metric], series=1)
-    counts = Counter((task, split) for task, _, split, *_ in levels)
+    counts = Counter(task for task, *_ in levels)
     rankings = []
     for number, ((task, unit, split, larger, _), own) in enumerate(levels.items()):
         names = list_some([level.name for level in own.values() if not level.series], 3)
-        title = f"{task}, {split}" + (f" of {names}" if counts[task, split] > 1 else "")
+        title = f"{task}, {split}" + (f" of {names}" if counts[task] > 1 else "")
         rankings.append(_Ranking(f"result-{number}", title, unit, larger, [*own.values()]))
     return rankings
 
@@ -178,11 +176,12 @@ def _explain_unlike(subject: Subject, rankings: Sequence[_Ranking]) -> Iterator[
     ]
     yield from (Paragraph(f"{line}.") for line in losses)
     by_task: dict[str, dict[str, ReportedRun]] = {}
+    splits = _choose_splits(subject.runs)
     for run in subject.runs:
-        if split := _split(run):
+        if split := splits[run.name]:
             by_task.setdefault(run.task, {})[f"{split} of {run.name}"] = run
     for task, own in by_task.items():
-        examples = {name: run.examples[_split(run)] for name, run in own.items()}
+        examples = {name: run.examples[splits[run.name]] for name, run in own.items()}
         firsts = {examples[name]: own[name].folder for name in reversed(own)}
         for line in list_unlike_examples(examples):
             yield Paragraph(f"{task}: {line}. {ON_ONE}")
@@ -207,8 +206,9 @@ def _order(runs: Sequence[ReportedRun], rankings: Sequence[_Ranking]) -> list[Bl
     if not ranked or len({run.group or run.name for run in runs}) < len(runs):
         return []
     said, commands = [], []
-    for each, (first, second, *_) in ranked:
-        said.append(FIRST.format(title=each.title, first=first, second=second))
+    for each, best in ranked:
+        first, second, *_ = best
+        said.append(_name_first(each.title, best))
         pair = [folders[first.name], folders[second.name]]
         if first.ends and second.ends:
             commands.append(spell_line("compare", *pair))
@@ -219,6 +219,16 @@ def _order(runs: Sequence[ReportedRun], rankings: Sequence[_Ranking]) -> list[Bl
         Paragraph(f"How sure: {ONE_EACH}"),
         Code("\n".join(commands)),
     ]
+
+
+def _name_first(title: str, best: Sequence[Level]) -> str:
+    """The best run and the next one, or all runs that are equally good."""
+    first, second, *_ = best
+    equal = [level.name for level in best if level.value == first.value]
+    if len(equal) > 1:
+        return f"{title}: the best are equal ({first.value:.4g}): {list_some(equal)}."
+    names = (f"{level.name} ({level.value:.4g})" for level in (first, second))
+    return f"{title}: the best is {', then '.join(names)}."
 
 
 def _describe_losses(run: ReportedRun, losses: Sequence[_Ranking]) -> Iterator[Block]:
@@ -333,6 +343,21 @@ def _is_larger_better(run: ReportedRun, metric: str) -> bool:
 
 def _split(run: ReportedRun) -> str:
     return choose_split((run.result or {}).get("metrics") or {})
+
+
+def _choose_splits(runs: Sequence[ReportedRun]) -> dict[str, str]:
+    """{run: a split with its score}. All runs of a task have it, with the same examples where they
+    can; without such a split each has that of its own result.
+    """
+    found = {run.name: _split(run) for run in runs}
+    for task in {run.task for run in runs}:
+        own = [run for run in runs if run.task == task and found[run.name]]
+        known = [run.examples for run in own]
+        shared = [name for name in (known[0] if known else ()) if all(name in e for e in known)]
+        same = [name for name in shared if len({e[name] for e in known}) == 1]
+        if split := choose_split(dict.fromkeys(same or shared)):
+            found |= {run.name: split for run in own}
+    return found
 
 
 def _metric(run: ReportedRun) -> str:
