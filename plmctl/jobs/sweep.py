@@ -32,7 +32,14 @@ from plmctl.core.spelling import quote_value, spell_line
 from plmctl.core.terminal import DETAIL, divert, hears, print_columns, remark, screen, tell
 from plmctl.jobs.former_sweeper import refuse_former
 from plmctl.jobs.job import remark_next
-from plmctl.jobs.sweep_job import SweepJob, find_folder, read_last_metrics, score, write_end
+from plmctl.jobs.sweep_job import (
+    SweepJob,
+    find_folder,
+    forget_plans,
+    read_last_metrics,
+    score,
+    write_end,
+)
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweep_tasks, sweeps
 from plmctl.report.checkpoint_scores import find_checkpoint_scores
@@ -78,6 +85,7 @@ def sweep(given: Provenance) -> int:
         return _conclude(given, *_search(given))
     folder = Path(place)
     placed = _place(jobs, folder.resolve())
+    forget_plans(folder.resolve())
     if ours is not None:
         code = _submit(given, placed, folder, ours)
     else:
@@ -236,6 +244,7 @@ def _search(given: Provenance) -> tuple[Path, int]:
         swept |= {"recipe"} if "," in (given.recipe or "") else set()
         overrides = [text for text in overrides if not text.startswith(f"{SWEEP_DIR}=")]
         overrides += [quote(f"{SWEEP_DIR}={folder}")]
+        forget_plans(Path(folder).resolve())
         task = LauncherTask(_FoundJob(given, frozenset(swept), Path(folder).resolve()))
         return Path(folder), 130 if composer.multirun(task, overrides) else 0
 

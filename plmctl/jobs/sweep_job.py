@@ -293,6 +293,17 @@ def write_end(
         )
 
 
+def forget_plans(sweep: Path) -> None:
+    """Remove the jobs that earlier dry runs foresaw: this start may ask for others."""
+    for name, last in sweeps.read_events(sweep).items():
+        if not (last.record or {}).get("planned"):
+            continue
+        (own(sweep) / name / sweeps.RECORD).unlink(missing_ok=True)
+        JobEvents(sweep).write("started", name)  # without a record
+        with contextlib.suppress(OSError):  # its folder holds more
+            (sweep / name).rmdir()
+
+
 def read_last_metrics(folder: Path) -> dict[str, float]:
     """The last value of every number in metrics.jsonl, or the scores of dev (of a graph: valid) in
     result.json. Scores of a side task have its name before them.

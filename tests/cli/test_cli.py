@@ -523,6 +523,31 @@ def test_a_dry_run_of_a_sweep_ends_with_the_sum_of_its_jobs(
     assert done.stderr.endswith("30.0 MB of memory at most; the time of 1 is not known\n")
 
 
+def test_a_dry_run_of_a_sweep_leaves_no_jobs_to_other_starts(
+    plmctl: Invoke, command: Command
+) -> None:
+    train = command.run
+
+    def run(spec: Any, *, flags: Any = None) -> Any:
+        return {"seconds": 40.0} if spec.provenance.dry_run else train(spec, flags=flags)
+
+    command.run = run  # type: ignore[method-assign]
+    words = ("pretrain", "probe", "-m", "hydra.sweep.dir=swept")
+    assert plmctl(*words, "optim.lr=1,2", "--dry-run").exit_code == 0
+    done = plmctl(*words, "optim.lr=3,4", "--dry-run")
+    assert "2 jobs: about 1:20 alone" in done.stderr
+    assert not Path("swept/optim.lr=1").exists()
+    done = plmctl(*words, "optim.lr=3")
+    assert done.exit_code == 0, done.stderr
+    assert "alone" not in done.stderr
+    table = Path("swept/sweep.md").read_text(encoding="utf-8")
+    assert table.count("| ok |") == 1
+    assert "not run" not in table
+    done = plmctl(*words, "optim.lr=3,5", "--dry-run")  # the run stays
+    assert "1 job: about 0:40 alone" in done.stderr
+    assert Path("swept/sweep.md").read_text(encoding="utf-8").count("| ok |") == 1
+
+
 def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Command) -> None:
     words = ("size=tiny,mini", "seed=range(3,4)", "noise.rate=choice(0.1)", "data.path=a b,c")
     done = plmctl("pretrain", "probe", "-m", *words, "--json", "--dry-run")
@@ -949,7 +974,7 @@ def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing(tmp_path
 
     jobs = [job(0, 0.605), job(1, 0.8), job(2, 0.8), job(3, 0.9, code=1), job(4, 0.62)]
     assert describe_end(jobs) == [
-        "best on dev: job 1, accuracy 0.8: seed=1; r/1",
+        "best on dev: job 1, accuracy 0.8 (equal: job 2): seed=1; r/1",
         "learned nothing (at most 1% above the most frequent label): 1 of 4 runs: 0",
     ]
     for number, examples in enumerate([5, 7]):  # as task.path=a,b has them
