@@ -16,7 +16,7 @@ from plmctl.config.instead import INSTEAD, OF_TRAINERS
 from plmctl.config.named_parts import find_target, list_parts, match_name
 from plmctl.config.other_names import OURS, THEIRS, guess, ours
 from plmctl.config.other_values import find_option, say, say_instead
-from plmctl.config.quoting import quote
+from plmctl.config.quoting import quote, read_name
 from plmctl.config.recipes import recipe_names, slots
 from plmctl.config.schema import MANY, OF_THE_MODEL
 from plmctl.config.walks import paths, scalars_in, select
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from plmctl.config.composer import HydraComposer
 
 KEY = re.compile(r"[+~]{0,2}[\w.@/:$-]+")
+_DIGITS = re.compile(r"(?:%u3\d%)+(?=:)")  # a number in quotes, as `quote` spells a name
 LISTED = 24  # names of parts in a message
 NAMED = ("beside", "data.mixture", "data.sources")  # mappings from names that the user gives
 # the same, of a study, and groups of which its file leaves settings out
@@ -244,9 +245,25 @@ class _Settings:
         self._refuse_part(word)
         if not word.mark and self._gives_names(word):
             return word.added()
+        word = self._by_number(word)
         if word.mark.startswith("+") or self._has(word.key):
             return word
         return self._lengthen(word)
+
+    def _by_number(self, word: OverrideWord) -> OverrideWord:
+        """The word for numbers that are names in a mapping, as Hydra's grammar has them:
+        `task.label_names={12:a}` for `task.label_names.12=a`, and for a 12 in quotes.
+        """
+        slot, _, name = word.key.rpartition(".")
+        outer = select(self.tree, slot) if slot and name.isdigit() else None
+        if isinstance(outer, Mapping) and int(name) in outer and not (word.mark or word.swept):
+            sample = f"{slot}={{{name}:{word.value}}}"
+            return replace(word, text=sample, key=slot, sample=sample)
+        node = select(self.tree, word.key)
+        if not isinstance(node, Mapping) or not any(isinstance(key, int) for key in node):
+            return word
+        text, sample = (_DIGITS.sub(lambda e: read_name(e[0]), t) for t in (word.text, word.sample))
+        return replace(word, text=text, sample=sample)
 
     def name_part(self, word: OverrideWord) -> OverrideWord:
         """The word for the class of the part that it names, which the tree receives; a word about

@@ -131,11 +131,12 @@ def _number(letter: re.Match[str]) -> str:
 def read_names(settings: Any) -> Any:
     """Composed settings with the names of their mappings as `quote` was given them."""
     if isinstance(settings, Mapping):
-        return {_read_name(name): read_names(inner) for name, inner in settings.items()}
+        return {read_name(name): read_names(inner) for name, inner in settings.items()}
     return [read_names(inner) for inner in settings] if isinstance(settings, list) else settings
 
 
-def _read_name(name: Any) -> Any:
+def read_name(name: Any) -> Any:
+    """A name, or a text with names, as `quote` was given them."""
     if not isinstance(name, str) or "%u" not in name:
         return name
     return re.sub(r"%u([0-9a-f]*)%", lambda each: each[1] and chr(int(each[1], 16)), name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from plmctl.config import schema
 from plmctl.config.composer import HydraComposer, to_plain
 from plmctl.config.plain_composition import UNSET, Unusual
+from plmctl.config.quoting import read_name
 from plmctl.config.references import register
 from plmctl.config.walks import scalars_in, select
 from plmctl.core.errors import ConfigError, UsageError
@@ -182,7 +183,7 @@ def _set_by_hydra(config: dict[str, Any], override: HydraOverride) -> Iterator[U
             if unknown
             else f"{error} {error.__cause__ or ''}".strip()
         )
-        yield UsageError(f"{override.input_line}: {why}")
+        yield UsageError(read_name(f"{override.input_line}: {why}"))
         return
     config.clear()
     config |= OmegaConf.to_container(nodes)  # type: ignore[arg-type]

@@ -21,7 +21,14 @@ from plmctl.objectives.base import Objective, Output
 from plmctl.tasks.answers.base import Answer
 from plmctl.tasks.facts import ModelNeeds, RowLengths, TaskFacts
 from plmctl.tasks.layouts.base import RowLayout, RowSettings
-from plmctl.tasks.readers.label_codes import LabelNames, name_examples, names_of, read_codes
+from plmctl.tasks.readers.label_codes import (
+    LabelNames,
+    describe_named,
+    name_by_files,
+    name_examples,
+    names_of,
+    read_codes,
+)
 from plmctl.tasks.record import Arrays, Example, Examples, Predictions, Reader
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.scores.directions import Directions
@@ -155,6 +162,7 @@ class Task(Objective):
         self.pooling = settings.pooling
         self.label_names = names_of(label_names) if label_names else None
         self.label_codes = read_codes(label_names)  # {code in files: name}
+        self.named = ""  # a sentence on codes that the files name otherwise
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})
         self.transform = transform or Transform()
@@ -181,7 +189,7 @@ class Task(Objective):
     @property
     def remarks(self) -> list[str]:
         """Remarks on the files for a reader of the score."""
-        return self.answer.remarks if self.answer else []
+        return [*filter(None, [self.named]), *(self.answer.remarks if self.answer else [])]
 
     def describe_scoring(self, examples: Examples) -> str:
         """A sentence on labels that the metrics of the task do not fit; "" where they do."""
@@ -367,6 +375,11 @@ def need(value: Value | None) -> Value:
 
 def _settle(task: Task, examples: list[Example]) -> list[Example]:
     """Examples that were read, with the names of their labels, as the answer spells them."""
+    stated = getattr(task.splits.reader, "label_names", None)
+    if task.label_codes and stated is not None and stated.found:
+        task.named = task.named or describe_named(task.label_codes, stated.found)
+        task.label_codes = name_by_files(task.label_codes, stated.found)
+        task.label_names = [*task.label_codes.values()]
     examples = name_examples(examples, task.label_codes)
     if task.answer is not None:
         settled = task.answer.settle(examples, task.label_names, task.splits)

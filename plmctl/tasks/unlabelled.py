@@ -17,7 +17,7 @@ from plmctl.storage.atomic import is_stream, write_text
 from plmctl.storage.paths import find_near
 from plmctl.tasks.predictions import NAMED
 from plmctl.tasks.readers.span_rows import FIELDS, TEXT
-from plmctl.tasks.readers.tables import SHARES
+from plmctl.tasks.readers.tables import NAME, SHARES
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.text.inputs import need_lines, read_stream
@@ -125,7 +125,7 @@ def _find_columns(task: Task) -> dict[str, Any]:
     """The columns of texts without labels, by their roles. Ids have a name there, or none: a number
     is that of the column in files with labels.
     """
-    left_out = {"label", "labels", "clusters", SHARES}
+    left_out = {"label", "labels", "clusters", SHARES, NAME}
     if isinstance(task.columns.get("id"), int):
         left_out.add("id")
     return {role: column for role, column in task.columns.items() if role not in left_out}

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
+NEWS = ("news_story", "news_game")
+APPS = ("打车", "地图导航", "免费WIFI")
 ANIMALS = ("猫", "狗", "鹰", "狐")
 IDIOMS = ["百尺竿头", "随波逐流", "方兴未艾", "一日千里"]
 NLI = ("entailment", "neutral", "contradiction", "-")
@@ -33,9 +35,9 @@ def resolve(n: int) -> Row:
 
 
 LINES: Mapping[str, Callable[[int], Row]] = {
-    "tnews": lambda n: {"label": ["100", "116"][n % 2], "label_desc": "news_story",
+    "tnews": lambda n: {"label": ["100", "116"][n % 2], "label_desc": NEWS[n % 2],
                         "sentence": say(n), "keywords": "", "id": n},
-    "iflytek": lambda n: {"label": str(n % 3), "label_des": "打车", "sentence": say(n)},
+    "iflytek": lambda n: {"label": str(n % 3), "label_des": APPS[n % 3], "sentence": say(n)},
     "afqmc": lambda n: {"sentence1": say(n), "sentence2": say(n + 1), "label": str(n % 2)},
     "csl": lambda n: {"id": n, "abst": say(n), "keyword": [ANIMALS[n % 4], "垫子"],
                       "label": str(n % 2)},
@@ -118,7 +120,7 @@ FEW: Mapping[str, Callable[[int], Row]] = {  # FewCLUE: the task that reads each
                        "answer": n % 4},
     "cluewsc2020": resolve,
     **{name: LINES[name] for name in ("tnews", "csl")},
-    "iflytek": lambda n: {"label": n % 3, "label_des": "打车", "sentence": say(n), "id": n},
+    "iflytek": lambda n: {"label": n % 3, "label_des": APPS[n % 3], "sentence": say(n), "id": n},
     "ocnli": lambda n: infer(n) | {"label": NLI[n % 3]},
 }  # fmt: skip
 

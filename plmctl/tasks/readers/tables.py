@@ -21,6 +21,7 @@ from plmctl.tasks.readers import files
 from plmctl.tasks.readers.broken_rows import EMPTY, explain_broken, list_broken
 from plmctl.tasks.readers.column_settings import Column, Columns, refuse_lists, spell_role
 from plmctl.tasks.readers.header import LOOKED, names_columns
+from plmctl.tasks.readers.label_codes import NamesOfCodes
 from plmctl.tasks.readers.label_lists import are_digits, find_flags, is_bracketed, is_list
 from plmctl.tasks.readers.label_text import LabelKinds, is_absent, spell_label
 from plmctl.tasks.readers.merged_labels import MergedLabels
@@ -43,7 +44,8 @@ from plmctl.text.tabular import (
 TEXTS = ("text", "text2")  # the roles of the columns that are read
 SHARES = "probabilities"  # the role of a column with {label: its probability}
 SETS = frozenset({"bundle", "slice"})  # roles of sets of examples; some are in none
-OPTIONAL = SETS | {"id", SHARES}  # roles that a task may do without
+NAME = "label_name"  # the role of a column with the name of the label, which is a code
+OPTIONAL = SETS | {"id", SHARES, NAME}  # roles that a task may do without
 # the roles of columns that answers do not depend on; files of texts without labels may lack them
 BESIDE = OPTIONAL | {"label"}
 
@@ -93,6 +95,7 @@ class Table(SplitFiles):
         self._lost: dict[str, list[int]] = {}  # file -> lines of open quotes
         self.why: dict[str, str] = {}  # file -> which rows were skipped, and why
         self.notes: dict[str, str] = {}  # file -> how it was read, if its header was detected
+        self.label_names = NamesOfCodes()
 
     def read(self, path: files.Where, split: str, columns: Columns) -> list[Example]:
         """The examples of `split`; the label is None where the columns of a test file have none."""
@@ -217,7 +220,7 @@ class Table(SplitFiles):
         """
         if role == SHARES and isinstance(value, dict):
             return value
-        if role in SETS and is_absent(value):
+        if (role in SETS or role == NAME) and is_absent(value):
             return ""
         if role != "label" and is_absent(value):
             raise ValueError("null" if value is None else "NaN")
@@ -366,11 +369,9 @@ class Table(SplitFiles):
                 broken.setdefault(what, []).append(line)
                 first = first or f"{what}: {show_row(file, cells)[:80]!r}"
                 continue
-            yield _example(
-                {role: cells[position] for role, position in positions.items()},
-                number,
-                f"{file}:{line}",
-            )
+            own: dict[str, Any] = {role: cells[position] for role, position in positions.items()}
+            self.label_names.add(own.get("label"), own.pop(NAME, None), file, line)
+            yield _example(own, number, f"{file}:{line}")
         if longer:
             rest = f"{counted(len(longer), 'row')} with cells behind the last named column"
             note = f"{rest}, which are left out; the first is {file}:{longer[0]}"
@@ -445,6 +446,7 @@ class Table(SplitFiles):
                         line=line,
                         fix=fix,
                     ) from error
+            self.label_names.add(cells.get("label"), cells.pop(NAME, None), file, line)
             yield _example(cells, number, f"{file}:{line}")
         if empty and not self.lenient:
             raise explain_broken(file, {EMPTY: empty}, EMPTY, rows=number + 1)

@@ -11,7 +11,7 @@ import pytest
 from plmctl.artifacts.label_rows import find_order, labels_of, name_rows
 from plmctl.config.build import build
 from plmctl.config.compose import compose
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.capabilities import submit
 from plmctl.tasks.readers.label_codes import name_examples, names_of, read_codes
 from plmctl.tasks.record import Example
@@ -99,3 +99,49 @@ def test_a_stated_name_replaces_that_of_a_code() -> None:
     task = build_task("task=sst2", "task.path=x", "task.label_names={0: bad, 1: good}")
     assert task.names == ["bad", "good"]
     assert task.decided["label_names"] == {"0": "bad", "1": "good"}
+
+
+def named_rows(tmp_path: Path, *rows: tuple[int, str]) -> Any:
+    """TNEWS of these codes, with the names that its files have."""
+    lines = (json.dumps({"sentence": "a", "label": c, "label_desc": name}) for c, name in rows)
+    (tmp_path / "train.json").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return build_task("task=tnews", f"task.path={tmp_path}")
+
+
+def test_the_names_of_files_replace_those_of_a_task(tmp_path: Path) -> None:
+    task = named_rows(tmp_path, (100, "体育"), (103, "news_story"), (104, ""))
+    labels = [each.label for each in task.read("train")]
+    assert labels == ["体育", "news_story", "news_finance"]
+    assert task.names[:4] == ["体育", "news_culture", "news_entertainment", "news_story"]
+    assert "100 is 体育, not news_story, 103 is news_story" in task.remarks[0]
+    # a name that a file gives to another code, which the file lacks
+    task = named_rows(tmp_path, (112, "news_game"))
+    assert [each.label for each in task.read("train")] == ["news_game"]
+    assert task.names[-1] == "116"
+
+
+def test_names_as_those_of_the_task_are_no_remark(tmp_path: Path) -> None:
+    task = named_rows(tmp_path, (104, "news_finance"))
+    task.read("train")
+    assert not task.remarks
+
+
+@pytest.mark.parametrize("second", [(104, "news_game"), (116, "news_finance")])
+def test_files_that_contradict_themselves_are_refused(
+    tmp_path: Path, second: tuple[int, str]
+) -> None:
+    task = named_rows(tmp_path, (104, "news_finance"), second)
+    with pytest.raises(DataError, match=r"train.json:2: label .*104 is 'news_finance' at .*:1"):
+        task.read("train")
+
+
+@pytest.mark.parametrize("word", ["task.label_names.112=trips", 'task.label_names={"112":trips}'])
+def test_one_code_is_named(word: str) -> None:
+    task = build_task("task=tnews", "task.path=x", word)
+    assert (task.label_codes["112"], task.label_codes["113"]) == ("trips", "news_world")
+
+
+def test_the_fix_of_two_equal_names_names_their_codes() -> None:
+    with pytest.raises(ConfigError, match="5 and 12 are 'a'") as caught:
+        read_codes({5: "a", 7: "b", 12: "a"})
+    assert "'task.label_names={5:a_5,12:a}'" in str(caught.value)
