@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from plmctl.analysis.stacks import find_length
+from plmctl.artifacts.assemble import build_objective
 from plmctl.artifacts.loading import Loaded
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
@@ -16,7 +17,10 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError, PlmctlError, list_some
 from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_held_out
+from plmctl.objectives.base import Objective
+from plmctl.objectives.mix import Mix
 from plmctl.text.unknown import describe_unknown, unknown_share
+from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.processes.world import World
 
 ROWS, TOKENS = 32, 8192  # at most, in all rows together
@@ -52,16 +56,36 @@ def batch_sentences(loaded: Loaded, sentences: Sequence[str]) -> tuple[Batch, li
     return Batch(torch.arange(len(rows)), {"text": Seq(ids, length)}), rows
 
 
-def batch_held_out(loaded: Loaded) -> tuple[Batch, str]:
+def batch_held_out(loaded: Loaded, objective: Objective | None = None) -> tuple[Batch, str]:
     """(a few rows that the pretraining of a model held out, what they are); where their tokens are
     no longer there, or the model is fine-tuned, sentences.
+
+    Args:
+        loaded: The model.
+        objective: The objective whose fields the rows have, too.
     """
     try:
-        batch, about = _read(loaded), HELD_OUT
+        batch, about = _read(loaded, objective), HELD_OUT
     except (PlmctlError, OSError):
         batch, about = batch_sentences(loaded, SENTENCES)[0], PLAIN
     ids = torch.cat([seq.ids[seq.real] for seq in batch.seqs.values()])
     return batch, about + describe_unread(loaded, ids.tolist())
+
+
+def open_objective(opened: Loaded) -> Mix | None:
+    """The objective of a pretrained checkpoint with weights of its own, such as a generator; None
+    for other models.
+    """
+    if opened.source.published or not opened.config.get("objective"):
+        return None
+    folder, model = opened.source.folder, opened.model
+    plugins = tuple(opened.source.plugins)
+    objective = build_objective(
+        opened.config["objective"], model, opened.vocab, plugins=plugins, seed=0
+    )
+    file = folder / "objective.safetensors"
+    load_exactly(objective, read(folder).objective, file=file, without=model)
+    return objective.to(next(model.parameters()).device).eval()
 
 
 def restore_text(batch: Batch) -> Batch:
@@ -91,7 +115,7 @@ def _find_room(loaded: Loaded) -> tuple[Sequence[str], int | None]:
     return template, None if limit is None else max(0, limit - len(template) + 1)
 
 
-def _read(loaded: Loaded) -> Batch:
+def _read(loaded: Loaded, objective: Objective | None) -> Batch:
     """The first held-out rows; nothing is tokenized for them."""
     own = loaded.config
     if loaded.source.published or not own.get("objective"):
@@ -104,7 +128,7 @@ def _read(loaded: Loaded) -> Batch:
     corpus = open_corpus(Texts.of(spec), write=False)
     if corpus.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
         raise DataError("these tokens are of another tokenizer", file=loaded.source.folder)
-    batches = open_held_out(Feed.of(spec), corpus, World(), BatchFields.by(loaded.model))
+    batches = open_held_out(Feed.of(spec), corpus, World(), BatchFields.by(loaded.model, objective))
     batch = next((batch for rows in batches.values() for batch in rows), None)
     if batch is None:
         raise DataError("nothing was held out", file=loaded.source.folder)

@@ -99,6 +99,23 @@ class Contrast:
 
 
 @dataclass(frozen=True)
+class Verdicts:
+    """Rows whose tokens a model takes for replaced ones, or for those of the text.
+
+    Args:
+        batch: The rows as the model reads them.
+        replaced: [B, T] bool, whether a token differs from the text.
+        shares: [B, T] the probability of that by the model; NaN for tokens without a verdict.
+        original: [B, T] the tokens of the text; None where the batch does not have them.
+    """
+
+    batch: Batch
+    replaced: Tensor
+    shares: Tensor
+    original: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts about an objective that are known before it reads a batch.
 
@@ -301,6 +318,12 @@ class Objective(nn.Module):
             state: the memory that the previous batch left; None at the start.
         """
         raise NotImplementedError(type(self).__name__)
+
+    def judge(self, model: Model, batch: Batch) -> Verdicts | None:
+        """The verdicts of the model on the tokens of a batch; None where it does not look for
+        replaced ones.
+        """
+        return None
 
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
         """Called when the gradient and the rates of an update are computed, before the update is

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Objective, Output, Term
-from plmctl.objectives.generator import Drawn, Generator
+from plmctl.objectives.base import Facts, Objective, Output, Term, Verdicts
+from plmctl.objectives.generator import Drawn, Generator, wide
 from plmctl.objectives.rtd import detect
 
 
@@ -70,6 +71,16 @@ class Electra(Objective):
         logits, replaced, compared = self.score_tokens(model, drawn)
         count = self.counts(drawn.batch)["rtd"]
         return detect(logits, replaced, compared, count, self.rtd_weight)
+
+    def judge(self, model: Model, batch: Batch) -> Verdicts | None:
+        drawn = self.generator(batch)
+        logits, _, compared = self.score_tokens(model, drawn)
+        shares = wide(logits).sigmoid().masked_fill(~compared, torch.nan)
+        if not self.all_tokens:
+            nowhere = torch.full(batch.text.ids.shape, torch.nan, device=shares.device)
+            shares = drawn.batch.targets["mlm"].write_into(nowhere, shares)
+        shape = drawn.replaced.shape
+        return Verdicts(drawn.batch, drawn.replaced, shares.view(shape), drawn.original)
 
     def score_tokens(self, model: Model, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
         """(logits, whether replaced, whether it counts), each [B T], or [P] where only the

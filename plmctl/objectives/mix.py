@@ -17,7 +17,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import glossary
 from plmctl.core.unwritten import place_of
 from plmctl.models.base import Model, Once
-from plmctl.objectives.base import Contrast, Facts, ModelCost, Objective, Output, Term
+from plmctl.objectives.base import Contrast, Facts, ModelCost, Objective, Output, Term, Verdicts
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,10 @@ class Mix(Objective):
     def figures(self) -> dict[str, float]:
         own = [entry.objective.figures() for entry in self.entries.values()]
         return {name: value for figures in own for name, value in figures.items()}
+
+    def judge(self, model: Model, batch: Batch) -> Verdicts | None:
+        found = (entry.objective.judge(model, batch) for entry in self._active(batch).values())
+        return next((judged for judged in found if judged is not None), None)
 
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
         for entry in self.entries.values():

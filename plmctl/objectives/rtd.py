@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term, Verdicts
 from plmctl.objectives.generator import wide
 
 
@@ -38,6 +39,14 @@ class RTD(Objective):
         targets = batch.require("targets.replaced")
         logits = model.heads["discriminator"](model(batch, state).gather(targets.index))
         return detect(logits, targets.ids == 1, targets.ids != IGNORE, targets.count)
+
+    def judge(self, model: Model, batch: Batch) -> Verdicts | None:
+        targets = batch.require("targets.replaced")
+        logits = model.heads["discriminator"](model(batch).gather(targets.index))
+        nowhere = torch.full(batch.text.ids.shape, torch.nan, device=logits.device)
+        shares = targets.write_into(nowhere, wide(logits).sigmoid())
+        replaced = targets.write_into(torch.zeros_like(batch.text.ids), targets.ids) == 1
+        return Verdicts(batch, replaced, shares)
 
 
 def detect(

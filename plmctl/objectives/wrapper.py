@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective
+from plmctl.objectives.base import Objective, Verdicts
 
 
 class Wrapper(Objective):
@@ -37,6 +37,9 @@ class Wrapper(Objective):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return self.objective.counts(batch)
+
+    def judge(self, model: Model, batch: Batch) -> Verdicts | None:
+        return self.objective.judge(model, batch)
 
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
         self.objective.before_step(model, optimizer, share)

@@ -19,7 +19,7 @@ from tests.report import parsed
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "parts"
 NAMES = {"attention", "buckets", "density", "halting", "layers", "mixes", "noise", "patterns"}
-NAMES |= {"heads", "positions", "spans"}
+NAMES |= {"heads", "positions", "replaced", "spans", "targets"}
 
 
 @pytest.fixture
