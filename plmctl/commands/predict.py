@@ -11,7 +11,7 @@ from plmctl.config.build import MISSING
 from plmctl.config.command import About, Command, Result
 from plmctl.config.schema import TaskUser
 from plmctl.core.errors import ConfigError
-from plmctl.core.values import Batch
+from plmctl.core.values import Batch, Rate
 
 if TYPE_CHECKING:
     from plmctl.use.asked_task import Destination
@@ -51,6 +51,9 @@ class Predict(TaskUser, Command):
     # lines, or a .csv, .tsv, .jsonl or .parquet table, or several: [a.csv,b.csv], news/*.csv; -:
     # standard input, whose labels are printed as its lines come
     input: str | tuple[str, ...] = MISSING
+    # least probability of an answer, of an ensemble its mean; rows below it are `unsure`; null: the
+    # fitted one of eval abstain=, else none
+    unsure_below: Rate | None = None
     # a .csv, .tsv or .jsonl file of predictions, or a folder with a file for each file of texts,
     # where earlier ones are kept; -: standard output; null: that for input=-, else eval/ in the
     # run, of a model without one eval/<its name>
@@ -120,6 +123,7 @@ class Predict(TaskUser, Command):
             batch_size=self.batch_size,
             runtime=self.runtime,
             plugins=self.plugins,
+            unsure_below=self.unsure_below,
         )
 
     def _label_by_task(self, by: str) -> Result:
@@ -144,6 +148,9 @@ class Predict(TaskUser, Command):
         if self.task is not None:
             allowed = "null: each checkpoint has a task of its own"
             raise ConfigError("task", self.task.get("name"), allowed, fix="leave it out")
+        if self.unsure_below is not None:
+            allowed = "null: eval abstain= fits one for each checkpoint"
+            raise ConfigError("unsure_below", self.unsure_below, allowed, fix="leave it out")
         if kind_of(file) not in NAMED:
             allowed = f"a table with names of columns ({', '.join(NAMED)}), of which by={by} is one"
             raise ConfigError("input", str(file), allowed, fix="input=mixed.csv")

@@ -15,7 +15,7 @@ from plmctl.config.command import About, Command, Result
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.extras import require_library
 from plmctl.core.terminal import remark, tell
-from plmctl.core.values import Batch, Count
+from plmctl.core.values import Batch, Count, Rate
 
 TOKEN = "PLMCTL_TOKEN"
 
@@ -52,6 +52,9 @@ class Serve(Command):
     # pooling of vectors of texts: mean, first, max, last, first_last, pooler, trained; null: as
     # the model learned to compare texts, else mean
     pooling: str | None = None
+    # least probability of an answer, for all models with labels; texts below it are `unsure`; null:
+    # the fitted one of eval abstain=, else none
+    unsure_below: Rate | None = None
     batch_size: Batch = 32  # rows that are computed side by side
     max_batch_tokens: Count = 16384  # tokens that are answered together, padding included
     max_texts: Count = 2048  # texts of a request
@@ -86,6 +89,7 @@ class Serve(Command):
             pooling=self.pooling,
             runtime=partial(open_runtime, self.runtime, plugins=self.plugins),
             rows=self.batch_size,
+            unsure_below=self.unsure_below,
             plugins=self.plugins,
         )
         limits = Limits(

@@ -45,16 +45,28 @@ class ServedTask:
     digits: int
 
     @classmethod
-    def of(cls, task: Task, source: Source, digits: int) -> ServedTask:
-        """The task of a checkpoint, with the decision of this checkpoint; `digits`: how many
-        significant ones its numbers keep.
+    def of(cls, task: Task, source: Source, digits: int, least: float | None) -> ServedTask:
+        """The task of a checkpoint, with its decision, or another least probability of an answer.
+
+        Args:
+            task: The task.
+            source: The checkpoint.
+            digits: Significant digits of its numbers.
+            least: The least probability; None: as in the decision.
         """
-        return cls(task, source, read_decision(source.folder), digits)
+        return cls(task, source, set_least(read_decision(source.folder), least), digits)
 
     def decide(self, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The answers by the decision, rounded as those of `plmctl predict`."""
         rounded = round_floats(answers, self.digits)
         return decide(self.decision, self.source.folder, self.task, rounded, self.digits)[0]
+
+
+def set_least(decision: LabelDecision | None, least: float | None) -> LabelDecision | None:
+    """The decision with another least probability of an answer, where it is known; a model without
+    labels has no use for it.
+    """
+    return decision if least is None else replace(decision or LabelDecision(), sure=least)
 
 
 class LabelEngine:
@@ -137,7 +149,14 @@ def name_unread(
 
 
 def open_labels(
-    loaded: Loaded, task: Task, name: str, *, precision: Precision, runtime: Runtime, rows: int
+    loaded: Loaded,
+    task: Task,
+    name: str,
+    *,
+    precision: Precision,
+    runtime: Runtime,
+    rows: int,
+    least: float | None,
 ) -> LabelEngine:
     """The engine of one model, which computes so many rows at the same time."""
     loaded.model.eval()
@@ -152,10 +171,13 @@ def open_labels(
                 for name, split in splits.items()
             }
 
-    return LabelEngine({name: ServedTask.of(task, loaded.source, precision.digits)}, compute)
+    served = ServedTask.of(task, loaded.source, precision.digits, least)
+    return LabelEngine({name: served}, compute)
 
 
-def share_labels(shared: SharedBase, *, precision: Precision, rows: int) -> LabelEngine:
+def share_labels(
+    shared: SharedBase, *, precision: Precision, rows: int, least: float | None
+) -> LabelEngine:
     """The engine of several tasks on one base model."""
 
     def compute(splits: Mapping[str, Split]) -> Mapping[str, Logits]:
@@ -163,6 +185,6 @@ def share_labels(shared: SharedBase, *, precision: Precision, rows: int) -> Labe
             overhead = OVERHEAD[precision.device.type]
             return shared.ask(splits, batch_size=rows, overhead=overhead)
 
-    digits = precision.digits
-    tasks = {n: ServedTask.of(own.task, own.source, digits) for n, own in shared.learned.items()}
+    how = (precision.digits, least)
+    tasks = {n: ServedTask.of(own.task, own.source, *how) for n, own in shared.learned.items()}
     return LabelEngine(tasks, compute)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.generation.writer import writer_of
 from plmctl.runtime.base import Runtime
 from plmctl.serve.errors import Refusal
-from plmctl.serve.labels import LabelEngine, LinearEngine, open_labels, share_labels
+from plmctl.serve.labels import LabelEngine, LinearEngine, open_labels, set_least, share_labels
 from plmctl.serve.pairs import PairEngine
 from plmctl.serve.prompts import PromptEngines
 from plmctl.serve.vectors import VectorEngine
@@ -124,6 +124,7 @@ def open_models(
     runtime: Any,
     rows: int,
     plugins: Sequence[str],
+    unsure_below: float | None = None,
 ) -> Models:
     """The models of several checkpoints. Those with adapters of one base share it.
 
@@ -135,12 +136,13 @@ def open_models(
         runtime: Makes the runtime of a model from its precision and `loaded`, the model.
         rows: Rows that a model computes at the same time.
         plugins: The packages outside plmctl that the models may be made of.
+        unsure_below: The least probability of an answer; None: the one of each checkpoint.
     """
     names = name_models(checkpoints)
     named = dict(zip(names, checkpoints, strict=True))
     folders = {name: Path(path).expanduser() for name, path in named.items()}
     served: dict[str, Served] = {
-        name: _open_linear(name, folder, plugins)
+        name: _open_linear(name, folder, plugins, unsure_below)
         for name, folder in folders.items()
         if is_linear(folder)
     }
@@ -153,14 +155,14 @@ def open_models(
         chosen = loaded[group[0]][1]
         paths = {name: named[name] for name in group}
         base = load_adapters(paths, plugins=plugins, device=chosen.device)
-        engine = share_labels(base, precision=chosen, rows=rows)
+        engine = share_labels(base, precision=chosen, rows=rows, least=unsure_below)
         for name in group:
             own = base.learned[name]
             served[name] = Served(name, own.source, own.task, engine)
     for name, (one, chosen) in loaded.items():
         if name not in served:
             own_runtime = runtime(chosen, loaded=one)
-            how: Any = {"precision": chosen, "rows": rows}
+            how: Any = {"precision": chosen, "rows": rows, "least": unsure_below}
             served[name] = _open_model(name, one, pooling, own_runtime, **how)
     return Models([served[name] for name in names])
 
@@ -185,8 +187,9 @@ def _list_shared(loaded: Mapping[str, Loaded]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _open_linear(name: str, folder: Path, plugins: Sequence[str]) -> Served:
+def _open_linear(name: str, folder: Path, plugins: Sequence[str], least: float | None) -> Served:
     own = open_linear(folder, plugins)
+    own = replace(own, decision=set_least(own.decision, least))
     return Served(name, own.source, own.task, LinearEngine(name, own))
 
 
@@ -198,6 +201,7 @@ def _open_model(
     *,
     precision: Precision,
     rows: int,
+    least: float | None,
 ) -> Served:
     """A model with all that it can do."""
     task = labels = pairs = None
@@ -205,7 +209,7 @@ def _open_model(
     if loaded.own_task():
         task = as_task(open_task(loaded, None, (), checkpoint=name))
     if task is not None and not task.facts.ranks:
-        labels = open_labels(loaded, task, name, **how)
+        labels = open_labels(loaded, task, name, least=least, **how)
     if task is not None and task.facts.scores_pairs:
         pairs = PairEngine(loaded, task, **how)
     stored = loaded.runtime is not None  # a folder without weights for PyTorch

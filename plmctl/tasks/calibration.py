@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.tasks.answers.base import HALF, Threshold
 from plmctl.tasks.scores.types import find_threshold
 from plmctl.tasks.task import Task
@@ -62,6 +62,32 @@ class LabelDecision:
             return ", ".join(parts)
         return ", ".join([*(parts or [INSIDE]), f"fitted on {self.fitted}"])
 
+    def check(self, task: Task, row: Row) -> None:
+        """ConfigError where predictions like this one lack a named probability."""
+
+
+@dataclass(frozen=True)
+class AskedDecision(LabelDecision):
+    """A decision whose least probability of an answer a user has named, not a fit."""
+
+    def describe(self) -> str:
+        fitted = LabelDecision(self.temperature, self.threshold, self.label, self.fitted)
+        said = "" if fitted == LabelDecision(fitted=self.fitted) else fitted.describe()
+        return "; ".join(filter(None, (said, f"unsure below {self.sure:.4g}, as asked")))
+
+    def check(self, task: Task, row: Row) -> None:
+        if not has_labels(row):
+            allowed = f"null: task={task.name} gives no probability of one label"
+            raise ConfigError("unsure_below", self.sure, allowed, fix="leave it out")
+
+
+def ask_sure(decision: LabelDecision | None, least: float | None) -> LabelDecision | None:
+    """The decision with the least probability that a user has named; None: as it is."""
+    if least is None:
+        return decision
+    own = decision or LabelDecision()
+    return AskedDecision(own.temperature, own.threshold, own.label, own.fitted, least)
+
 
 def _describe_temperature(temperature: float) -> str:
     """Its value, and what it means at an end of the search, where the loss would go on falling."""
@@ -77,11 +103,22 @@ def join_decisions(
 ) -> LabelDecision | None:
     """The decision of an ensemble: the mean of the thresholds of its members, from their
     checkpoints, else from their tasks. It is None where no checkpoint has one and the tasks have
-    the same.
+    the same. The least probability of an answer is the mean, too.
 
     The mean probability is above the mean threshold where the members are above their own ones
     on average: `mean_i p_i >= mean_i t_i` is `mean_i (p_i - t_i) >= 0`.
     """
+    found, known = _join_thresholds(tasks, kept), [each for each in kept if each and each.sure]
+    if not known:
+        return found
+    fitted = " and ".join(dict.fromkeys(each.fitted for each in known))
+    sure = math.fsum(each.sure for each in known) / len(kept)
+    return replace(found or LabelDecision(fitted=fitted), sure=sure)
+
+
+def _join_thresholds(
+    tasks: Sequence[Task], kept: Sequence[LabelDecision | None]
+) -> LabelDecision | None:
     known = [each for each in kept if each is not None and each.threshold is not None]
     if not known and all(_threshold_of(task) == _threshold_of(tasks[0]) for task in tasks):
         return None
@@ -289,9 +326,14 @@ def apply_decision(
     `UNSURE` for those of a smaller probability than wanted.
     """
     chosen = [choose(task, _temper(row, decision.temperature), decision) for row in rows]
+    return mark_unsure(chosen, decision.sure)
+
+
+def mark_unsure(rows: Sequence[dict[str, Any]], least: float) -> list[dict[str, Any]]:
+    """The predictions, with `UNSURE` for a guess of a smaller probability than `least`."""
     return [
-        {**row, UNSURE: True} if has_labels(row) and _find_sure(row) < decision.sure else row
-        for row in chosen
+        {**row, UNSURE: True} if has_labels(row) and _find_sure(row) < least else row
+        for row in rows
     ]
 
 

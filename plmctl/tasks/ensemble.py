@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from plmctl.core.errors import UsageError
-from plmctl.tasks.calibration import LabelDecision, choose
+from plmctl.tasks.calibration import UNSURE, LabelDecision, choose, mark_unsure
 from plmctl.tasks.capabilities import settle
 from plmctl.tasks.scores.squad import normalise
 from plmctl.tasks.task import Task
@@ -52,10 +52,11 @@ def join(
         raise UsageError(
             f"task={task.name} predicts numbers, which are no votes\n  fix: joined=mean"
         )
-    return [
+    joined = [
         {**_without(rows[0]), **joiner(task, rows, votes=votes)}
         for rows in zip(*members, strict=True)
     ]
+    return mark_unsure(joined, decision.sure if decision else 0.0)
 
 
 def _find(task: Task, row: Row, decision: LabelDecision) -> Callable[..., dict[str, Any]] | None:
@@ -70,7 +71,8 @@ def _find(task: Task, row: Row, decision: LabelDecision) -> Callable[..., dict[s
 
 
 def _without(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != TAGS}
+    """Its entries, but those of one member alone."""
+    return {name: value for name, value in row.items() if name not in (TAGS, UNSURE)}
 
 
 def _join_numbers(task: Task, rows: Sequence[Row], *, votes: bool) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from plmctl.artifacts.kept_decision import read_decision
 from plmctl.artifacts.loading import Loaded, Source
 from plmctl.core.rounding import DIGITS
 from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
-from plmctl.tasks.calibration import UNSURE, describe_answered
+from plmctl.tasks.calibration import UNSURE, LabelDecision, describe_answered
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
@@ -33,7 +34,7 @@ from plmctl.tasks.trained_texts import (
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import (
     calibrate,
-    decide_by_kept,
+    decide,
     describe_calibration,
     describe_loss,
     warn_of_fit,
@@ -84,6 +85,7 @@ def answer_examples(
     abstain: float | None = None,
     whole: str = "",
     runtime: Runtime | None = None,
+    decision: LabelDecision | None = None,
 ) -> AnsweredSplit:
     """The answers to examples, as what was fitted to the checkpoint decides.
 
@@ -99,6 +101,7 @@ def answer_examples(
         abstain: The accuracy for which the least probability of an answer is fitted, too.
         whole: A remark on files of which no part is held out.
         runtime: The library of the computation; None: PyTorch.
+        decision: The decision on the answers; None: as in the checkpoint.
     """
     split = inference.encode_piece(task, name, examples, loaded.tokenizer)
     read = inference.ReadPieces()
@@ -107,7 +110,7 @@ def answer_examples(
     given: dict[str, Any] = {"precision": precision, "digits": precision.digits, "runtime": runtime}
     before, metrics = predict(loaded.model, task, split, batch_size=batch_size, **given)
     how: dict[str, Any] = {"new_texts": new_texts, "calibrated": calibrated, "abstain": abstain}
-    how |= {"whole": whole, "digits": precision.digits, "metrics": metrics}
+    how |= {"whole": whole, "digits": precision.digits, "metrics": metrics, "decision": decision}
     answered = conclude_answers(loaded.source, task, name, examples, before, read, **how)
     named = inference.name_unread(answered.predictions, split, loaded.tokenizer)
     return replace(answered, predictions=named)
@@ -127,6 +130,7 @@ def conclude_answers(
     whole: str = "",
     digits: int | None = DIGITS,
     metrics: Mapping[str, float] | None = None,
+    decision: LabelDecision | None = None,
 ) -> AnsweredSplit:
     """`answer_examples` behind the model: the decision on its predictions, and remarks.
 
@@ -143,15 +147,17 @@ def conclude_answers(
         whole: A remark on files of which no part is held out.
         digits: The number of significant digits of probabilities; None: all.
         metrics: The scores of `before`; None: they are computed where all examples have labels.
+        decision: The decision on the answers; None: as in the folder.
     """
     if metrics is None:
         metrics = task.score(before) if all(each.is_labelled for each in examples) else {}
     if calibrated or abstain is not None:
         calibrate(source, task, name, before, calibrated, abstain=abstain)
-    predictions, decision = decide_by_kept(source.folder, task, before, digits)
+    chosen = read_decision(source.folder) if decision is None else decision
+    predictions, told = decide(chosen, source.folder, task, before, digits)
     if calibrated:
         warn_of_fit(before, predictions, task.metrics[0])
-    changed = bool(decision and metrics)
+    changed = bool(told and metrics)
     if changed:
         metrics = {**metrics, **task.score(predictions)}
     new_rows = new_texts or not name.startswith("train")
@@ -161,7 +167,7 @@ def conclude_answers(
         **describe_read(read, task),
         "scored": Told(task.describe_scoring(examples)),
         "split": Told("" if new_texts else whole),
-        **_describe_decision(decision, before, predictions, scored=changed),
+        **_describe_decision(told, before, predictions, scored=changed),
     }
     scored = not new_texts or inference.is_answered(examples)
     said: dict[str, Any] = keep_said(remarks)

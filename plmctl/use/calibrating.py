@@ -88,6 +88,8 @@ def decide(
     digits: int | None = None,
 ) -> tuple[list[dict[str, Any]], str]:
     """`decide_again` by a decision that has been read from a folder."""
+    if decision is not None:
+        decision.check(task, rows[0])
     if decision is None or not isinstance(rows[0].get("probabilities"), Mapping | list):
         return rows, ""
     if decision.label is not None and decision.label not in (known := rows[0]["probabilities"]):

@@ -24,7 +24,13 @@ from plmctl.runtime.base import Answer, Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.storage.resumable import hash_file
 from plmctl.tasks import inference
-from plmctl.tasks.calibration import LabelDecision, join_decisions
+from plmctl.tasks.calibration import (
+    UNSURE,
+    LabelDecision,
+    ask_sure,
+    describe_answered,
+    join_decisions,
+)
 from plmctl.tasks.ensemble import join
 from plmctl.tasks.inference import ReadPieces, Split
 from plmctl.tasks.linear_model import LinearModel, is_linear, load_linear
@@ -151,9 +157,8 @@ class ModelLabeller:
     def score(
         self, name: str, examples: list[Example], seed: int
     ) -> tuple[Predictions, ScoreTable]:
-        answered = answer_examples(
-            self.loaded, self.task, name, examples, new_texts=True, **self.how
-        )
+        how: dict[str, Any] = {**self.how, "decision": self.decision}
+        answered = answer_examples(self.loaded, self.task, name, examples, new_texts=True, **how)
         facts = keep_said({"runtime": Told(self.runtime.describe())})
         return answered.predictions, answered.tabulate(self.task, facts, seed=seed)
 
@@ -215,7 +220,7 @@ class LinearLabeller:
     def score(
         self, name: str, examples: list[Example], seed: int
     ) -> tuple[Predictions, ScoreTable]:
-        answered = self.answer_split(name, examples, new_texts=True)
+        answered = self.answer_split(name, examples, new_texts=True, decision=self.decision)
         return answered.predictions, answered.tabulate(self.task, {}, seed=seed)
 
     def answer_split(self, name: str, examples: list[Example], **how: Any) -> AnsweredSplit:
@@ -234,7 +239,8 @@ class LinearLabeller:
 
     def describe(self) -> Mapping[str, str]:
         known = {"task": self.task.name, "checkpoint": str(self.source.folder)}
-        if self.decision is not None or not self.model.names:
+        calibrated = self.decision is not None and self.decision.temperature != 1
+        if calibrated or not self.model.names:
             return known
         words = (self.source.folder, "calibrate=[temperature]", "split=dev")
         return {**known, "probabilities": f"not calibrated: {spell_line('eval', *words)}"}
@@ -313,7 +319,8 @@ class EnsembleLabeller:
         scores = {own: self.task.score(rows) for own, rows in pairs}
         how = "votes" if self.votes else "mean"
         scores[f"{how} of {len(self.members)}"] = self.task.score(joined)
-        facts = keep_said({"decision": Told(said)})
+        answered = describe_answered(joined) if UNSURE in said else ""
+        facts = keep_said({"decision": Told(said), "answered": Told(answered)})
         title = f"{self.task.name}: {name}"
         table = ScoreTable(title, scores, facts, is_percent=self.task.is_percent)
         return inference.name_unread(joined, split, self.tokenizer), table
@@ -331,6 +338,8 @@ class EnsembleLabeller:
         """(one answer for each example, the decision)."""
         count, digits = len(self.members), self.members[0].precision.digits
         joined = join(self.task, answers, votes=self.votes, decision=self.decision)
+        if self.decision:
+            self.decision.check(self.task, joined[0])
         said = f"the mean of {count} models: {self.decision.describe()}" if self.decision else ""
         return round_floats(joined, digits or DIGITS), said
 
@@ -344,7 +353,8 @@ class EnsembleLabeller:
 
     def identify(self) -> Mapping[str, Any]:
         members = [own.identify() for own in self.members]
-        return {"members": members, "votes": self.votes}
+        decision = self.decision and asdict(self.decision)
+        return {"members": members, "votes": self.votes, "decision": decision}
 
 
 @dataclass(frozen=True)
@@ -359,6 +369,7 @@ class LabellerSettings:
         batch_size: The number of texts at the same time.
         runtime: The setting of the runtime.
         plugins: Packages whose parts may be named.
+        unsure_below: The least probability of an answer; None: the fitted one.
     """
 
     asked: Any
@@ -368,6 +379,7 @@ class LabellerSettings:
     batch_size: int
     runtime: Any
     plugins: Sequence[str]
+    unsure_below: float | None = None
 
 
 def open_labeller(checkpoint: str, settings: LabellerSettings) -> SingleLabeller:
@@ -380,7 +392,8 @@ def open_labeller(checkpoint: str, settings: LabellerSettings) -> SingleLabeller
     device, plugins = settings.device, settings.plugins
     if is_linear(folder := Path(checkpoint).expanduser()):
         refuse_for_linear(settings)
-        return open_linear(folder, plugins)
+        own = open_linear(folder, plugins)
+        return replace(own, decision=ask_sure(own.decision, settings.unsure_below))
     loaded, precision = load_to_answer(checkpoint, device, settings.precision, plugins)
     return make_labeller(loaded, precision, settings, checkpoint)
 
@@ -396,7 +409,8 @@ def make_labeller(
     asked = choose_labels(loaded, settings, checkpoint)
     task = build(asked, describe_model(loaded, settings.plugins), settings.plugins, path="task")
     runtime = open_runtime(settings.runtime, precision, settings.plugins, loaded)
-    how = (precision, settings.batch_size, runtime, read_decision(loaded.source.folder))
+    decision = ask_sure(read_decision(loaded.source.folder), settings.unsure_below)
+    how = (precision, settings.batch_size, runtime, decision)
     return ModelLabeller(loaded, task, asked, *how)
 
 
@@ -443,4 +457,5 @@ def open_ensemble(
         for loaded, task in open_members(checkpoints, open_member, **given)
     ]
     decision = join_decisions([own.task for own in members], [own.decision for own in members])
+    decision = ask_sure(decision, settings.unsure_below)
     return EnsembleLabeller(name_members(checkpoints), members, votes, decision)

@@ -28,6 +28,7 @@ from plmctl.storage.journal import has_left, open_journal, read_left
 from plmctl.storage.resumable import hash_file
 from plmctl.storage.spool import KeptSpool, Spool
 from plmctl.tasks import inference
+from plmctl.tasks.calibration import UNSURE
 from plmctl.tasks.predictions import (
     STDOUT,
     OwnColumns,
@@ -62,17 +63,19 @@ class _Known:
     read: inference.ReadPieces = field(default_factory=inference.ReadPieces)
     columns: PredictedColumns = field(default_factory=PredictedColumns)
     decision: str = ""
+    unsure: int = 0  # rows whose answer is less probable than the decision wants
 
     def save(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
         read, columns = self.read.save(), self.columns.save()
-        return {"read": read, "columns": columns, "decision": self.decision}
+        said = {"decision": self.decision, "unsure": self.unsure}
+        return {"read": read, "columns": columns, **said}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on behind texts of which this is saved."""
         self.read.load(saved["read"])
         self.columns.load(saved["columns"])
-        self.decision = saved["decision"]
+        self.decision, self.unsure = saved["decision"], saved.get("unsure", 0)
 
 
 def label_files(
@@ -189,10 +192,12 @@ class _Labelling:
 
     def tabulate(self) -> ScoreTable:
         """Remarks on the texts."""
-        runtime = self.labeller.runtime.describe()
+        runtime, asked = self.labeller.runtime.describe(), UNSURE in self.known.decision
+        unsure = f"{self.known.unsure:,} of {self.done:,} rows" if asked else ""
         said = {
             **describe_read(self.known.read, self.labeller.task),
             "decision": Told(self.known.decision),
+            UNSURE: Told(unsure, self.known.unsure),
             "runtime": Told(runtime),
         }
         return ScoreTable(f"{self.labeller.task.name}: {self.name}", {}, keep_said(said))
@@ -223,6 +228,7 @@ class _Labelling:
             answers, self.known.decision = labeller.answer(self.name, piece, self.known.read)
             if not begun and not self.done:
                 self.known.read.refuse_unknown(self.source)
+            self.known.unsure += sum(UNSURE in row for row in answers)
             made = list(zip(self.own.take(piece), answers, strict=True))
             for example, (own, told) in zip(piece, made, strict=True):
                 self.known.columns.add(own, example, told)

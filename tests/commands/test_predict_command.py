@@ -151,6 +151,26 @@ def test_a_calibrated_simple_model_says_nothing_of_it(run: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    "model", ["{run}", "[{run},{run}/checkpoints/step-3]", "{run}/baselines/words"]
+)
+def test_rows_below_a_named_probability_are_counted(run: Path, tmp_path: Path, model: str) -> None:
+    texts = write_texts(tmp_path / "new.txt", 11)
+    words = [f"checkpoint={model.format(run=run)}", f"input={texts}", "--json"]
+    plmctl("predict", *words, f"out={tmp_path}/all.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    sure = [max(row["probabilities"].values()) for row in rows]
+    least = sorted(sure)[5]
+    asked = [*words, f"unsure_below={least}", f"out={tmp_path}/some.jsonl"]
+    found = json.loads(plmctl("predict", *asked))
+    count = sum(own < least for own in sure)
+    assert found["unsure"] == count > 0
+    assert found["remarks"]["unsure"] == f"{count} of 11 rows"
+    assert "as asked" in found["remarks"]["decision"]
+    rows = [json.loads(line) for line in (tmp_path / "some.jsonl").read_text().splitlines()]
+    assert [row.get("unsure", False) for row in rows] == [own < least for own in sure]
+
+
+@pytest.mark.parametrize(
     ("verb", "words", "said"),
     [
         ("embed", ["input=README.md"], "predict, eval and serve open"),

@@ -62,6 +62,16 @@ def test_simple_models_answer_next_to_others(folder: Path) -> None:
         assert ranked[0]["label"] == own["guess"]
 
 
+def test_texts_below_a_named_probability_are_unsure(folder: Path) -> None:
+    names = ["films", "films/baselines/words", "lora_one", "lora_two", "numbers"]
+    models = open_all([folder / name for name in names], unsure_below=1.0)
+    with serve(models) as client:
+        for name in models.by_name:
+            texts = [["a", "fine film"]] if name in ("lora_two", "numbers") else ["a fine film"]
+            reply = client.post("/predict", json={"inputs": texts, "model": name})
+            assert reply.headers.get("x-unsure") == (None if name == "numbers" else "0"), name
+
+
 def test_a_runtime_is_ready_before_the_first_request(folder: Path) -> None:
     prepared: list[Program] = []
 

@@ -17,6 +17,7 @@ from plmctl.tasks.answers.label_sets import SetAnswer
 from plmctl.tasks.calibration import (
     LabelDecision,
     apply_decision,
+    ask_sure,
     describe_answered,
     fit_decision,
     fit_sure,
@@ -214,6 +215,24 @@ def test_the_least_sure_answer_keeps_most_rows_at_the_wished_accuracy() -> None:
         fit_sure(wrong, 0.9)
     with pytest.raises(UsageError, match="one guess each"):
         fit_sure([{"gold": ["a"], "guess": ["a"], "probabilities": {"a": 0.9}}], 0.9)
+
+
+def test_a_least_probability_that_a_user_names() -> None:
+    rows = [row("yes", 0.9), row("no", 0.4)]
+    fitted = LabelDecision(2.0, fitted="dev", sure=0.99)
+    assert ask_sure(fitted, None) is fitted
+    asked = ask_sure(fitted, 0.7)
+    assert asked is not None
+    assert asked.describe() == "temperature 2, fitted on dev; unsure below 0.7, as asked"
+    decided = apply_decision(task(), rows, asked)  # 0.9 is 0.75 with the temperature
+    assert [each.get("unsure", False) for each in decided] == [False, True]
+    bare = ask_sure(LabelDecision(fitted="dev", sure=0.9), 0.5)
+    assert bare is not None
+    assert bare.describe() == "unsure below 0.5, as asked"
+    bare.check(task(), rows[0])
+    for other in ({"guess": 1.5}, {"guess": ["a"], "probabilities": {"a": 0.9}}):
+        with pytest.raises(ConfigError, match="no probability of one label"):
+            bare.check(task(), other)
 
 
 def test_abstaining_keeps_the_temperature_that_was_fitted(tmp_path: Path) -> None:

@@ -83,6 +83,25 @@ def test_the_threshold_of_an_ensemble_is_the_mean_of_those_of_its_members() -> N
     assert join_decisions([task()] * 2, [None, LabelDecision(2.0, fitted="dev")]) is None
 
 
+def test_an_ensemble_is_unsure_by_its_mean_and_not_by_its_first_member() -> None:
+    """The least probability is the mean of those of the members, 0 of one without any."""
+    kept = [
+        LabelDecision(1.0, fitted="dev", sure=0.9),
+        None,
+        LabelDecision(fitted="test", sure=0.9),
+    ]
+    found = join_decisions([task()] * 3, kept)
+    assert found is not None
+    assert found.sure == pytest.approx(0.6)
+    assert found.describe() == "unsure below 0.6, fitted on dev and test"
+    members = labelled(0.7, 0.6, 0.6)  # mean 0.633
+    members[0][0]["unsure"] = True
+    for decision, unsure in ((found, False), (None, False), (LabelDecision(sure=0.7), True)):
+        for votes in (False, True):
+            (row,) = join(task(), members, votes=votes, decision=decision)
+            assert row.get("unsure", False) == unsure
+
+
 def test_the_thresholds_of_labels_that_each_are_decided() -> None:
     several = [task(answer=SetAnswer()), task(answer=SetAnswer(threshold={"a": 0.1}))]
     found = join_decisions(several, [LabelDecision(1.0, 0.2, fitted="dev"), None])
