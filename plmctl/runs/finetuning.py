@@ -17,9 +17,12 @@ from plmctl.analysis.runs import RunLog
 from plmctl.artifacts.loading import find, open_source, read_config
 from plmctl.config.asked import is_asked
 from plmctl.config.build import build
+from plmctl.config.first_session import first_words
+from plmctl.config.plugins import option
 from plmctl.config.schema import Finetune
+from plmctl.config.spec import key_of
 from plmctl.core.rounding import round_floats
-from plmctl.core.spelling import spell_line
+from plmctl.core.spelling import spell_line, spell_setting, spell_word
 from plmctl.core.terminal import remark
 from plmctl.models.base import Model
 from plmctl.runs import estimate
@@ -276,12 +279,26 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         told = _describe(task, predicted) | _describe_result(
             task, record, baselines, devs, session.folder
         )
+        told |= {"from random weights": Told(line)} if (line := _spell_random(session)) else {}
         extra: dict[str, Any] = {"footprint": taken, **told}
         extra |= {"predictions": str(folder)} if metrics else {}
         extra |= {"beside": beside} if beside and as_json else places
         table = ScoreTable(title, metrics, extra, intervals, examples, task.is_percent)
         table.show(as_json=as_json)
     return best
+
+
+def _spell_random(session: Session) -> str:
+    """The same fine-tuning from random weights, whose score says what a pretraining of one's own
+    adds; "" where the run began from other weights.
+    """
+    if not any("step" in each for each in read_origins(session.folder).get("checkpoint", ())):
+        return ""
+    replaced = ("checkpoint", "kept_layers", "run.")
+    words = [w for w in first_words(session.folder) if not key_of(w).startswith(replaced)]
+    run = spell_setting("run.dir", f"{session.folder}-random")
+    own = " ".join([*map(spell_word, words), "checkpoint=null", run])
+    return f"plmctl finetune {own}{option(session.spec.plugins)} shows what the pretraining adds"
 
 
 def _find_limits(session: Session, plan: FinetuningPlan) -> dict[str, Any]:

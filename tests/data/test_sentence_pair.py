@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError
+from plmctl.core.terminal import WARN, gather
 from plmctl.data.formats import sentence_pair
 from plmctl.data.formats.pairs import SegmentPairs
 from plmctl.data.formats.sentence_pair import NEXT, PREVIOUS, RANDOM, SentencePair, _truncate
@@ -250,6 +251,17 @@ def test_a_lone_sentence_gets_a_random_partner_or_is_dropped(shards_of, vocab):
     assert plan.report["laid_out"] == 15 * 50
     plan, _ = laid_out(make(vocab, 40, lone_rate=0.4, **options), shards_of([[9]] * 900), 40)
     assert within_binomial(plan.rows, 900, 0.4)
+
+
+@pytest.mark.parametrize(("alone", "warned"), [(60, True), (30, False)])
+def test_a_text_of_lone_sentences_has_a_warning(shards_of, vocab, alone, warned):
+    """Half of the pairs at the most may begin with a sentence that has no next one."""
+    shards = shards_of([[9]] * alone + [[5, 5]] * 40)
+    fmt = make(vocab, 40, short_rate=0.0, random_rate=0.0)
+    with gather(WARN) as said:
+        fmt.check(shards, fmt.plan(shards, seed=1, epoch=0, input_length=40))
+    assert bool(said) == warned
+    assert all("60% of the pairs" in line and "objective=[mlm]" in line for line in said)
 
 
 def test_structbert_has_thirds_of_next_previous_random(shards_of, vocab_of):

@@ -309,7 +309,9 @@ def test_a_mistake_in_a_later_piece_leaves_no_file(trained, tmp_path, capsys, mo
 def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_path, capsys):
     folder, run = trained
     assert _finetune(folder, tmp_path / "second", f"checkpoint={run}", "train.epochs=1") == 0
-    said = capsys.readouterr().err
+    done = capsys.readouterr()
+    said = done.err
+    assert f"checkpoint=null run.dir={tmp_path}/second-random" in "".join(done.out.split("\n"))
     assert "nothing is new" in said
     assert "task.max_length=32 instead of task.max_length=128: at most 32, the longest" in said
     assert "max_length: 32\n" in (tmp_path / "second/config.yaml").read_text()

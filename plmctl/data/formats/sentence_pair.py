@@ -13,6 +13,7 @@ import numpy as np
 from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
+from plmctl.core.terminal import WARN, remark_once
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.carried import Wanted
 from plmctl.data.formats.edges import document_edges, sentence_edges
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 NEXT, PREVIOUS, RANDOM, DROPPED = range(4)
 KINDS = ("B follows A", "A follows B", "B is from another document")
+MOST_LONE = 0.5  # share of pairs with a lone sentence, beyond which they teach little
+PAIRLESS = "format=full_sentences objective=[mlm]"
 BLOCK = 1 << 20  # sentences that are planned at a time: bounds the memory
 
 
@@ -243,7 +246,8 @@ class SentencePair(Format):
         return pairs, int((stop - begin).sum())
 
     def check(self, shards: Shards, plan: Plan) -> None:
-        if self.swap_rate and plan.report["lone_pairs"] == len(plan.arrays["pair"]):
+        lone, pairs = plan.report["lone_pairs"], len(plan.arrays["pair"])
+        if self.swap_rate and lone == pairs:
             raise DataError(
                 f"every chunk of at most {self.max_length} tokens is a single sentence, so that"
                 " no segments can be swapped",
@@ -251,8 +255,16 @@ class SentencePair(Format):
                 fix=(
                     "give documents of several sentences (.txt: a sentence a line, a blank line"
                     " ends a document), or a larger format.max_length, or do without pairs:"
-                    " format=full_sentences objective=[mlm]"
+                    f" {PAIRLESS}"
                 ),
+            )
+        if lone > pairs * MOST_LONE:
+            kind = self.meanings["pair"][-1]
+            remark_once(
+                f"{lone / pairs:.0%} of the pairs begin with a text of one sentence, without a next"
+                f" one: all have the label '{kind}'. Pairs teach little here\n  fix: {PAIRLESS}, or"
+                " documents of several sentences",
+                WARN,
             )
 
     def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: Wanted = None) -> Rows:
