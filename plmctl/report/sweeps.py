@@ -38,7 +38,11 @@ ABSENT = "-"  # the value of a setting that a job does not have
 FOLD = "task.fold"
 REPEATED = ("seed", "head_seed", FOLD)  # runs that differ in these alone are one run, repeated
 TASK = "task"
-SPELLED: dict[str, Callable[[float], str]] = {"seconds": clock, "bytes": spell_size}
+SPELLED: dict[str, Callable[[float], str]] = {
+    "seconds": clock,
+    "bytes": spell_size,
+    "busy_seconds": clock,
+}
 FEW = 3  # metrics that are shown; the file of comma-separated values has all
 
 
@@ -241,11 +245,14 @@ def describe_plan(jobs: Sequence[dict[str, Any]]) -> list[str]:
     sums, most = Counter[str](), 0.0
     for job in planned:
         sums.update({key: job["metrics"].get(key, 0.0) for key in ("seconds", "flops")})
+        sums["busy"] += job["metrics"].get("busy_seconds", job["metrics"].get("seconds", 0.0))
         most = max(most, job["metrics"].get("bytes", 0.0))
     if not sums["seconds"]:
         return []
     unknown = sum("seconds" not in job["metrics"] for job in planned)
-    line = f"{counted(len(planned), 'job')}: about {clock(sums['seconds'])} alone"
+    alone, busy = clock(sums["seconds"]), clock(sums["busy"])
+    line = f"{counted(len(planned), 'job')}: about {alone}"
+    line += f" alone, about {busy} now" if busy != alone else ""
     line += f", {sums['flops']:.3g} training FLOPs" if sums["flops"] else ""
     line += f", {spell_size(most)} of memory at most"
     return [f"{line}; the time of {unknown} is not known" if unknown else line]

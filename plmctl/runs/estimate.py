@@ -424,9 +424,11 @@ def _explain_unknown(spec: Pretrain | Finetune) -> str:
 def _sum_up(
     train: Train, spent: Spent, speed: Speed, checks: Checks, fill: float
 ) -> dict[str, float]:
-    """{seconds, flops: those of the whole run on a processor alone}, as far as they are known."""
+    """{seconds, flops: those of the whole run on a processor alone; busy_seconds: as busy as now},
+    as far as they are known.
+    """
     if train.minutes:
-        return {"seconds": 60 * train.minutes}
+        return {"seconds": 60 * train.minutes, "busy_seconds": 60 * train.minutes}
     if not spent.tokens:
         return {}
     updates = spent.updates or 0
@@ -435,7 +437,8 @@ def _sum_up(
     again = spent.recomputed_flops_per_token * spent.tokens
     work = spent.flops_per_token * (spent.tokens + checked) + again
     seconds = speed.count_seconds(fill * work, updates, train.processes)
-    return {"seconds": seconds, "flops": fill * spent.flops_per_token * spent.tokens}
+    flops = fill * spent.flops_per_token * spent.tokens
+    return {"seconds": seconds, "flops": flops, "busy_seconds": seconds / speed.own}
 
 
 def _run(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -104,11 +105,12 @@ def rehearse_files(labeller: Labeller, files: Sequence[str]) -> Iterator[ScoreTa
     """The rows, the time and the memory of each file, by the answers to a few of its texts; nothing
     is written.
     """
+    start = time.process_time()
     for file in files:
         name, texts = stream_unlabelled(labeller.task, file)
         answer = partial(labeller.answer, name, read=inference.ReadPieces())
         what = f"{labeller.task.name}: {name}"
-        yield rehearse(what, next(texts), answer, count=texts.total).tabulate()
+        yield rehearse(what, next(texts), answer, count=texts.total, start=start).tabulate()
 
 
 def _describe(table: ScoreTable, labeller: Labeller, rows: int, file: Path) -> ScoreTable:

@@ -4,6 +4,7 @@ follows from theirs.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,7 @@ class Rehearsal:
         tried: The number of rows that were answered.
         took: The seconds of these.
         memory: The bytes that the process has held by then.
+        start: The seconds of the processor before the first answer.
     """
 
     what: str
@@ -38,22 +40,35 @@ class Rehearsal:
     tried: int
     took: Took
     memory: int
+    start: float = 0.0
 
     @property
     def costs(self) -> dict[str, float]:
-        """{seconds, bytes} of all rows on a processor alone, for the sum of a sweep."""
-        times = (self.count or 0) / self.tried
-        seconds = {} if self.count is None else {"seconds": times * self.took.busy}
-        return {**seconds, "bytes": self.memory}
+        """{seconds, bytes, busy_seconds} of all rows, for the sum of a sweep: on a processor alone,
+        and as busy as now.
+        """
+        whole = self._whole
+        if whole is None:
+            return {"bytes": self.memory}
+        return {"seconds": whole.busy, "bytes": self.memory, "busy_seconds": whole.passed}
+
+    @property
+    def _whole(self) -> Took | None:
+        """The seconds of the start and of all rows; None of a stream."""
+        if self.count is None:
+            return None
+        times, slower = self.count / self.tried, self.took.passed / max(self.took.busy, 1e-9)
+        busy = self.start + times * self.took.busy
+        return Took(busy, slower * busy)
 
     def tabulate(self) -> ScoreTable:
         """The rows, the time and the memory."""
         each = f"{1000 * self.took.busy / self.tried:.3g} ms a row"
-        whole = each
-        if self.count is not None:
-            whole = f"{self.took.describe(self.count / self.tried)}, at {each}"
-        of = f"{whole}, of {self.tried:,} that were answered now"
-        left_out = "start, scores, files that are written"
+        whole = self._whole
+        begun = f"{each} and {self.start:.1f} s of start"
+        of = each if whole is None else f"{whole.describe(1)}, at {begun}"
+        of += f", of {self.tried:,} that were answered now"
+        left_out = "scores, files that are written" + ("; start" if whole is None else "")
         said = {"time": Told(of, self.costs.get("seconds"))}
         said["memory"] = Told(f"{spell_size(self.memory)} so far", self.memory)
         rows: Any = "as many as come" if self.count is None else self.count
@@ -62,7 +77,12 @@ class Rehearsal:
 
 
 def rehearse(
-    what: str, things: Sequence[T], answer: Callable[[list[T]], Any], *, count: int | None = -1
+    what: str,
+    things: Sequence[T],
+    answer: Callable[[list[T]], Any],
+    *,
+    count: int | None = -1,
+    start: float | None = None,
 ) -> Rehearsal:
     """Answer some of the things, drawn at random, and time it: more and more, until it takes a
     second. Many rows of like lengths are a batch with little padding, as in the work itself.
@@ -72,7 +92,9 @@ def rehearse(
         things: The things, or those of a first piece.
         answer: Answers some of them.
         count: The number of all; None: not known; -1: `things` are all.
+        start: The seconds before; None: all that this process has used by now.
     """
+    start = time.process_time() if start is None else start
     drawn = np.random.default_rng(0).permutation(len(things)).tolist()
     answer([things[index] for index in drawn[:FIRST]])
     tried = FIRST
@@ -83,4 +105,4 @@ def rehearse(
         if took.passed >= SECONDS or tried >= len(things):
             break
     known = len(things) if count == -1 else count
-    return Rehearsal(what, known, len(some), took, measure_peak_memory())
+    return Rehearsal(what, known, len(some), took, measure_peak_memory(), start)

@@ -509,17 +509,22 @@ def test_a_dry_run_of_a_sweep_ends_with_the_sum_of_its_jobs(
 
     def foresee(spec: Any, *, flags: Any = None) -> Any:
         known = {"seconds": times[spec.optim.lr], "flops": 3e9} if spec.optim.lr in times else {}
-        return {**known, "bytes": 1e7 * spec.optim.lr}
+        busy = {"busy_seconds": 2 * times[2]} if spec.optim.lr == 2 else {}
+        return {**known, "bytes": 1e7 * spec.optim.lr, **busy}
 
     command.run = foresee  # type: ignore[method-assign]
     words = ("pretrain", "probe", "-m", "--dry-run", "hydra.sweep.dir=swept")
     done = plmctl(*words, "optim.lr=1,2")
-    total = "2 jobs: about 1:05 alone, 6e+09 training FLOPs, 20.0 MB of memory at most"
+    total = (
+        "2 jobs: about 1:05 alone, about 1:30 now, 6e+09 training FLOPs, 20.0 MB of memory at most"
+    )
     assert done.stderr.splitlines()[-1] == total
     assert "0:40" in done.stdout
     assert total in Path("swept/sweep.md").read_text(encoding="utf-8")
     done = plmctl(*words, "optim.lr=1,2,3")
-    assert done.stderr.splitlines()[-1].startswith("3 jobs: about 1:05 alone, 6e+09 training")
+    assert done.stderr.splitlines()[-1].startswith(
+        "3 jobs: about 1:05 alone, about 1:30 now, 6e+09"
+    )
     assert done.stderr.endswith("30.0 MB of memory at most; the time of 1 is not known\n")
 
 
@@ -535,16 +540,16 @@ def test_a_dry_run_of_a_sweep_leaves_no_jobs_to_other_starts(
     words = ("pretrain", "probe", "-m", "hydra.sweep.dir=swept")
     assert plmctl(*words, "optim.lr=1,2", "--dry-run").exit_code == 0
     done = plmctl(*words, "optim.lr=3,4", "--dry-run")
-    assert "2 jobs: about 1:20 alone" in done.stderr
+    assert "2 jobs: about 1:20" in done.stderr
     assert not Path("swept/optim.lr=1").exists()
     done = plmctl(*words, "optim.lr=3")
     assert done.exit_code == 0, done.stderr
-    assert "alone" not in done.stderr
+    assert "about" not in done.stderr
     table = Path("swept/sweep.md").read_text(encoding="utf-8")
     assert table.count("| ok |") == 1
     assert "not run" not in table
     done = plmctl(*words, "optim.lr=3,5", "--dry-run")  # the run stays
-    assert "1 job: about 0:40 alone" in done.stderr
+    assert "1 job: about 0:40" in done.stderr
     assert Path("swept/sweep.md").read_text(encoding="utf-8").count("| ok |") == 1
 
 

@@ -18,12 +18,14 @@ def test_the_time_of_all_is_in_proportion(monkeypatch: pytest.MonkeyPatch) -> No
         return Took(0.001 * tried[-1], 0.002 * tried[-1])
 
     monkeypatch.setattr(rehearsal.Took, "by", take)
-    found = rehearse("t", range(4000), lambda some: tried.append(len(some)))
+    found = rehearse("t", range(4000), lambda some: tried.append(len(some)), start=0.0)
     assert tried == [8, 32, 128, 512]
     assert found.costs["seconds"] == pytest.approx(4.0)
     assert rehearse("t", range(3), lambda some: tried.append(len(some))).tried == 3
-    known = rehearse("t", range(64), lambda some: tried.append(len(some)), count=90_000)
-    assert known.costs["seconds"] == pytest.approx(90.0)
+    known = rehearse("t", range(64), lambda some: tried.append(len(some)), count=90_000, start=5.0)
+    assert known.costs["seconds"] == pytest.approx(95.0)
+    assert known.costs["busy_seconds"] == pytest.approx(190.0)
+    assert "1:35, or 3:10 while" in str(known.tabulate().extra["time"])
 
 
 def test_a_stream_has_a_time_a_row() -> None:
