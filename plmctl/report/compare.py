@@ -31,7 +31,7 @@ from plmctl.report.predicted import (
     score_by_kind,
 )
 from plmctl.report.study_tables import name_family
-from plmctl.tasks.intervals import Intervals, bootstrap
+from plmctl.tasks.intervals import LEVEL, Intervals, bootstrap
 from plmctl.tasks.scores.bundles import (
     bundle_rows,
     count_bundles,
@@ -350,6 +350,8 @@ def _show(pair: ComparedPair, *, as_json: bool) -> None:
         tell(f"lower is better: {', '.join(pair.lower)}")
     tell(size.describe_interval(found))
     tell(size.describe_p())
+    if line := _describe_discord({name: (each, each.p) for name, each in found.items()}):
+        tell(line)
     if any(each.enumerated for each in found.values()):
         tell("p=: of all swaps of answers, not of random ones")
     if counts is not None:
@@ -424,6 +426,9 @@ def show_several(pairs: Sequence[ComparedPair], *, as_json: bool) -> None:
     tell(
         f"{first.size.describe_p()}, corrected by Holm for {name_family(len(cells))} of this table"
     )
+    both = {f"{name} of {_letter(n + 1)}": (pairs[n].found[name], ps[name, n]) for name, n in cells}
+    if line := _describe_discord(both):
+        tell(line)
     tell(f"right answers of one system alone: {spell_line('compare', first.a.file)} <one other>")
 
 
@@ -460,6 +465,25 @@ def _spell_interval(each: PairedDifference) -> str:
     if each.low is None or each.high is None:
         return "–"
     return f"{each.low:+.4f} to {each.high:+.4f}"
+
+
+def _describe_discord(known: Mapping[str, tuple[PairedDifference, float]]) -> str:
+    """A line on differences whose interval and p-value say different things of 0, or "".
+
+    Args:
+        known: {name: (a difference, its p-value in the table)}.
+    """
+    discordant = [
+        name
+        for name, (each, p) in known.items()
+        if each.low is not None
+        and each.high is not None
+        and (each.low <= 0 <= each.high) != (p >= 1 - LEVEL)
+    ]
+    if not discordant:
+        return ""
+    of = "interval and p disagree on a difference of 0"
+    return f"{of} ({list_some(discordant)}): p is the test; an interval is approximate, of one pair"
 
 
 def _spell_ends(ends: tuple[float, float] | None) -> str:

@@ -335,3 +335,15 @@ def test_several_systems_have_one_table_with_holm_over_all_of_it(tmp_path: Path)
     assert f"c: {files[2]}" in table
     assert "corrected by Holm for all 2 comparisons of this table" in " ".join(table.split())
     assert invoke(*files, write(tmp_path / "odd.jsonl", ["pos"], ["pos"])).exit_code == 3
+
+
+def test_an_interval_that_disagrees_with_its_p_value_is_named(tmp_path: Path) -> None:
+    """Of 9 answers that one system alone has, 8 to 1: exact p 20 / 2^9, doubled by Holm."""
+    golds = ["pos"] * 20 + ["neg"] * 20
+    less = ["neg"] * 8 + golds[8:]
+    more = [*golds[:8], "neg", *golds[9:]]
+    files = [write(tmp_path / f"{n}.jsonl", g, golds) for n, g in enumerate([less, more, less])]
+    pair = ("--metric", "accuracy")
+    assert "p disagree" not in invoke(*files[:2], *pair).output
+    said = " ".join(invoke(*files, *pair).output.split())
+    assert "interval and p disagree on a difference of 0 (accuracy of b): p is the test" in said
