@@ -192,6 +192,8 @@ class Finetune(RunSpec):
     # the family as which convert writes the model, {family: camembert}; null: that of checkpoint,
     # else the nearest
     origin: Mapping[str, Any] | None = None
+    # pooling, prompts and limits of a model of sentences; null: those of checkpoint
+    sentence: Mapping[str, Any] | None = None
 
     def find_unread(self) -> dict[str, tuple[str, str]]:
         """As above: a task has its own files, and `data` is the text of a new tokenizer."""

@@ -5,6 +5,7 @@ tokenizer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from plmctl.artifacts.adapter_base import refuse_methods
@@ -244,8 +245,8 @@ def _take_model(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
 
 
 def _take_sentence_layers(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
-    """The spec with the pooling of a model of sentences, the layers behind it, and its longest
-    text, if its task compares texts. The command line may choose others.
+    """The spec with the pooling of a model of sentences, the layers behind it, its longest text and
+    its prompts, if its task compares texts. The command line may choose others.
     """
     settings, keys = SentenceSettings.of(config), spec.provenance.keys
     if settings is None or SENTENCE not in (spec.heads or {}) or "pooling" not in spec.task:
@@ -257,9 +258,11 @@ def _take_sentence_layers(spec: Finetune, config: Mapping[str, Any]) -> Finetune
     if length and former not in (None, length) and not is_asked(spec.provenance, LENGTH):
         remark_once(f"{LENGTH}={length} instead of {former}: the longest text of {spec.checkpoint}")
         spec = spec.with_value(LENGTH, length)
-    if "task.pooling" in keys:
-        return spec
-    return spec.with_value("task.pooling", settings.pooling)
+    if "task.pooling" not in keys:
+        spec = spec.with_value("task.pooling", settings.pooling)
+    own = {"pooling": spec.task.pooling, "max_length": spec.task.get("max_length")}
+    own |= {"similarity": spec.task.get("likeness", settings.similarity)}
+    return spec.replace({"sentence": {**replace(settings, **own).state(), **(spec.sentence or {})}})
 
 
 def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:

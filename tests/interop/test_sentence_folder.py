@@ -167,8 +167,10 @@ def test_layers_prompts_and_lengths(include: bool, with_tokenizer: Any, tmp_path
     assert spec.task["pooling"] == "mean"
     assert len(spec.heads["sentence"]["layers"]) == 4
     assert spec.task.max_length == 10
+    assert spec.sentence == loaded.config["sentence"]
     other: Any = complete(compose("finetune", None, [*words, "task.pooling=max"]))
-    assert other.task["pooling"] == "max"
+    assert other.task["pooling"] == other.sentence["pooling"] == "max"
+    assert other.sentence["prompts"] == spec.sentence["prompts"]
     modules = json.loads((tmp_path / "again/modules.json").read_text())
     assert [each["type"] for each in modules] == [f"{ALL}{name}" for name in KINDS]
 
