@@ -55,7 +55,8 @@ def adopt(spec: Pretrain) -> Pretrain:
         for word in spec.provenance.overrides
         if not any(f"{key_of(word)}.".startswith(f"{path}.") for path in kept)
     ]
-    refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
+    decided = [word for word in words if not _is_dropout(key_of(word))]
+    refuse_another_model(decided, ("size", "position", "model", "tokenizer"), key="init")
     assert spec.init
     source = open_source(spec.init, thaw(spec.kept_layers), plugins=spec.plugins)
     refuse_methods(source, "init")
@@ -69,6 +70,7 @@ def adopt(spec: Pretrain) -> Pretrain:
     }
     nodes |= {"heads": heads, "origin": source.config.get("origin")}
     adopted = spec.replace({**nodes, "tokenizer": _tokenizer(spec, source)})
+    adopted = keep_dropout(spec, adopted, own=[f"{path}." for path in kept])
     written = spec.provenance.written or spec
     for path in kept:  # with its references: its numbers are those of the adopted size
         part: Any = written
@@ -191,24 +193,32 @@ def _is_dropout(key: str) -> bool:
     return key.startswith(("model.", "position.")) and key.endswith(".dropout")
 
 
-def keep_dropout(asked: Finetune, spec: Finetune) -> Finetune:
-    """The spec of a checkpoint with the dropout of the user.
+def keep_dropout(asked: Training, spec: Training, *, own: Sequence[str] = ()) -> Training:
+    """The spec of trained weights with the dropout of the user.
 
     The rate of the embedding holds for all parts of the model without one of their own.
 
+    Args:
+        asked: The spec as it was written.
+        spec: The spec with the model of the weights.
+        own: Parts of the model that the weights do not bring, each `model.<name>.`
+
     Raises:
-        ConfigError: The checkpoint has no such part.
+        ConfigError: The model has no such part.
     """
-    if spec.checkpoint is None:
+    origin = spec.get("init") or spec.get("checkpoint")
+    if origin is None:
         return spec
-    rates = {key: asked.select(key) for key in asked.provenance.keys if _is_dropout(key)}
+    keys = {key for key in asked.provenance.keys if _is_dropout(key)}
+    keys = {key for key in keys if key == WHOLE_DROPOUT or not key.startswith(tuple(own))}
+    rates = {key: asked.select(key) for key in keys}
     if WHOLE_DROPOUT in rates:
         rate = rates.pop(WHOLE_DROPOUT)
         nodes = {name: _with_dropout(thaw(spec[name]), rate) for name in ("model", "position")}
         spec = spec.replace(nodes)
     for key, rate in rates.items():
         if select(thaw(spec), key) is None:
-            allowed = f"a part of the model of {spec.checkpoint}, which has no such one"
+            allowed = f"a part of the model of {origin}, which has no such one"
             raise ConfigError(key, rate, allowed, fix=f"{WHOLE_DROPOUT}={rate}")
         spec = spec.with_value(key, rate)
     return spec

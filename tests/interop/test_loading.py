@@ -21,6 +21,7 @@ from plmctl.artifacts.assemble import build_model, longest, settle_lengths
 from plmctl.artifacts.convert import convert
 from plmctl.artifacts.loading import find, load, open_source
 from plmctl.artifacts.taking import initialize, list_new_parts, name_parts, take
+from plmctl.config.compose import compose
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
@@ -354,6 +355,24 @@ def test_adopt_takes_the_model_and_keeps_the_task_of_the_run(checkpoint: Path) -
     assert made.tokenizer.path == str(checkpoint)
     with pytest.raises(ConfigError, match="at most 12"):
         adopt(cfg.replace({"format.max_length": 13}))
+
+
+def test_adopt_has_the_dropout_of_the_user(checkpoint: Path) -> None:
+    """As fine-tuning: one setting for all parts, or each its own."""
+    words = [f"init={checkpoint}", "data.path=x.txt", "format.max_length=10"]
+
+    def read(*more: str) -> list[float]:
+        spec = adopt(compose("pretrain", "bert", [*words, *more]))
+        names = ["embedding", "stack.cells.a", "stack.residual"]
+        return [spec.select(f"model.{name}.dropout") for name in names]
+
+    whole, attention = "model.embedding.dropout=0", "model.stack.cells.a.dropout=0.3"
+    assert read() == [0.1, 0.1, 0.1]
+    assert read(whole) == [0, 0, 0]
+    assert read(attention, whole) == [0, 0.3, 0]
+    assert read("own=[embedding]", attention, whole) == [0, 0.3, 0]
+    with pytest.raises(ConfigError, match="which has no such"):
+        read("model.stack.cells.f.dropout=0.1")
 
 
 def test_convert_never_writes_over_something_and_leaves_nothing_half_done(
