@@ -15,6 +15,7 @@ from typing import Any, NotRequired, TypedDict
 from torch import Tensor
 
 from plmctl.artifacts.assemble import NODES, build_model, settle_lengths, without_weights
+from plmctl.artifacts.model_facts import stated_pooling
 from plmctl.artifacts.peft import adapterhub
 from plmctl.artifacts.peft import reading as peft_reading
 from plmctl.artifacts.trained_ranges import find_ranges
@@ -38,7 +39,7 @@ from plmctl.storage.gate import own
 from plmctl.storage.hub import PREFIX, HubName, find_hub_model
 from plmctl.storage.parts.kinds import has_weights, read_at_once
 from plmctl.storage.paths import find_near, refuse_links
-from plmctl.storage.reading import blame_file, fit_stored
+from plmctl.storage.reading import blame_file, fit_stored, read_json
 from plmctl.tasks.linear_model import is_linear
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
@@ -109,6 +110,9 @@ class Source:
             )
         if self.published and rows > tokenizer.vocab.size:
             _warn_of_spare_rows(self.folder, self._words, rows, tokenizer.vocab.size)
+        rows_asked = not {"class", "score"}.isdisjoint(self.config.get("heads") or {})
+        if self.published and rows_asked and stated_pooling(self.config) == "last":
+            _warn_of_other_end(self.folder, tokenizer.vocab.eos)
         return tokenizer
 
     def _is_too_small(self, tokenizer: Tokenizer, rows: int) -> bool:
@@ -209,6 +213,17 @@ def _warn_of_spare_rows(folder: Path, words: Path, rows: int, tokens: int) -> No
     line = f"the table of {file} has {rows:,} rows, and {known} {tokens:,} tokens"
     more = f"the last {rows - tokens:,} rows count as padding; if that is another model's"
     remark(f"{folder}: {line}: {more}, put the files of its own tokenizer there", WARN)
+
+
+@functools.cache
+def _warn_of_other_end(folder: Path, eos: int | None) -> None:
+    """A remark where a published classifier reads another token than the last one of a text."""
+    file = folder / "config.json"
+    stated = read_json(file, fix=weights.AGAIN).get("eos_token_id") if file.is_file() else None
+    if isinstance(stated, int) and stated != eos:
+        line = f"{file}: the classifier reads the token {stated} (eos_token_id)"
+        more = "the tokenizer ends texts with another one, so answers differ from those published"
+        remark(f"{line}; {more}: put the files of its own tokenizer there", WARN)
 
 
 def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:

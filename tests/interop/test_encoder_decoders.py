@@ -241,6 +241,18 @@ def test_a_classifier_reads_the_last_state(
                 assert_close(*classified(loaded, one.double()), atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize(("end", "lines"), [(3, 0), (2, 1)])
+def test_a_classifier_whose_token_the_tokenizer_does_not_write(
+    end: int, lines: int, published, with_tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[SEP] of this tokenizer is 3."""
+    name = "BartForSequenceClassification"
+    _, folder = published(name, num_labels=3, eos_token_id=end)
+    assert plmctl.load(with_tokenizer(folder)).vocab.eos == 3
+    told = [line for line in caplog.messages if "classifier reads the token 2 (eos" in line]
+    assert len(told) == lines
+
+
 def _with(folder: Path, tensors: dict[str, Tensor], **settings: Any) -> None:
     """Other tensors and settings in a published folder."""
     save_file(
