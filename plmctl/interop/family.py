@@ -218,6 +218,10 @@ class Family:
         pooling = _at(config, "model.classifier.pooling")
         if pooling not in (None, "first", "last"):
             differences.append(f"model.classifier.pooling={pooling} (published: one token)")
+        published = _at(self.nodes(numbers), "model.classifier.pooling")
+        asked = not {"class", "score"}.isdisjoint(config.get("heads") or {})
+        if asked and published == "last" and pooling in (None, "first"):
+            differences.append("model.classifier.pooling=first (published: last)")
         for name, lines in compare_heads(self, config, numbers).items():
             differences += [] if name in self.unread else lines
         return differences

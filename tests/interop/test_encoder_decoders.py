@@ -241,6 +241,14 @@ def test_a_classifier_reads_the_last_state(
                 assert_close(*classified(loaded, one.double()), atol=1e-10, rtol=1e-10)
 
 
+def test_a_classifier_of_another_state_has_no_class(published) -> None:
+    source = plmctl.load(published("T5ForSequenceClassification", num_labels=3)[1]).source
+    hf.export(source.config, source.tensors, pad=0)
+    source.config["model"]["classifier"]["pooling"] = None
+    with pytest.raises(ConfigError, match=r"classifier.pooling=first \(published: last\)"):
+        hf.export(source.config, source.tensors, pad=0)
+
+
 @pytest.mark.parametrize(("end", "lines"), [(3, 0), (2, 1)])
 def test_a_classifier_whose_token_the_tokenizer_does_not_write(
     end: int, lines: int, published, with_tokenizer, caplog: pytest.LogCaptureFixture
