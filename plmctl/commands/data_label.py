@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from plmctl.config.build import MISSING, build
 from plmctl.config.command import About, Command, Result
 from plmctl.config.first_session import first_words
 from plmctl.config.plugins import option
+from plmctl.config.schema import TaskUser
 from plmctl.config.spec import key_of
 from plmctl.core.errors import AbsentData, ConfigError, DataError, UsageError
 from plmctl.core.spelling import spell_setting, spell_word
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from plmctl.use.ensemble import Member
 
 # settings of a fine-tuning that say what it reads, not how it learns
+COLUMNS = "task.columns."
 DATA = ("task", "task.path", "task.dev_share", "task.test_share", "task.folds", "task.fold")
 _KINDS = "tasks with one label for a text or a pair (classification, cloze, GLUE's)"
 
@@ -70,7 +73,7 @@ def _is_labelled(examples: Sequence[Example]) -> bool:
 
 
 @dataclass(frozen=True)
-class Label(Command):
+class Label(TaskUser, Command):
     """Write a training set of texts with the labels that a fine-tuned run gives them.
 
     For self-training, and for a classifier that imitates several models (PET). With uncertain=, the
@@ -88,10 +91,13 @@ class Label(Command):
             ),
         ),
         options="json print_config config_dir plugin",
+        slots="task",
     )
 
     # a fine-tuned run, or several of one task, whose scores are averaged
     checkpoint: str | tuple[str, ...] = MISSING
+    # columns of `input` that have other names than in the labelled examples: task.columns.text=body
+    task: Any = None
     weights: tuple[Amount, ...] | None = None  # weights of several models; null: equal weights
     input: str = MISSING  # texts without labels: lines, or a .csv, .tsv or .jsonl table
     out: str = MISSING  # a new folder, for task.path
@@ -183,11 +189,16 @@ class Label(Command):
             spell_table,
         )
 
-        columns = found.task.columns
+        columns, renamed = found.task.columns, self._own_columns
         names = name_columns(columns)
         asked = choose_uncertain(guesses, count=self.uncertain or 0, by=self.uncertain_by)
         new = [guess.example for guess in asked]
-        rows = make_table(found.labelled, asked, names, read_own([*new, *found.labelled], columns))
+        own_rows = read_own([*new, *found.labelled], columns)
+        for row in own_rows[: len(new)]:  # the texts are in the columns of the labelled examples
+            for role, column in renamed.items():
+                if column != names.get(role):
+                    row.pop(column, None)
+        rows = make_table(found.labelled, asked, names, own_rows)
         how = self._find_spelling(found.labelled)
         job = {**self._describe_job(), **found.decided}
         with write_folder(found.out, job, {"asked": len(asked)}) as made:
@@ -267,7 +278,6 @@ class Label(Command):
     def _ask(self, splits: dict[str, list[Example]], reader: tuple[str, Task]) -> list[Member]:
         """The answers of every model to the texts, which `splits` receives."""
         from plmctl.tasks.readers.tables import TEXTS
-        from plmctl.tasks.unlabelled import read_unlabelled
         from plmctl.training.device.precision import choose
         from plmctl.training.processes.world import device_of
         from plmctl.use.asked_task import ask_all, open_task
@@ -289,7 +299,7 @@ class Label(Command):
             ask_members(
                 checkpoints,
                 open_member,
-                lambda task: dict([read_unlabelled(task, self.input)]),
+                lambda task: dict([self._read_input(task)]),
                 splits,
                 precision=choose("fp32", device_of(self.device, "device")),
                 batch_size=self.batch_size,
@@ -302,6 +312,26 @@ class Label(Command):
             has = members[0].task.name
             raise ConfigError("checkpoint", self.checkpoint, f"{_KINDS}; this one has {has}")
         return members
+
+    @property
+    def _own_columns(self) -> dict[str, Any]:
+        """{role: the column of `input`} where settings name it; ConfigError for other ones."""
+        found = dict[str, Any]()
+        for key in sorted(key for key in self.provenance.keys if key.startswith("task.")):
+            if not key.startswith(COLUMNS):
+                allowed = "task.columns alone: the run says what its task is"
+                raise ConfigError(key, "", allowed, fix="leave it out")
+            role = key.removeprefix(COLUMNS)
+            found[role] = self.task["columns"][role]
+        return found
+
+    def _read_input(self, task: Task) -> tuple[str, list[Example]]:
+        """(name, texts) of the input, by the columns of a task or of the settings."""
+        from plmctl.tasks.unlabelled import read_unlabelled
+
+        renamed = copy(task)
+        renamed.columns = {**task.columns, **self._own_columns}
+        return read_unlabelled(renamed, self.input)
 
     def _keep(self, guesses: Sequence[Guess]) -> list[Guess]:
         """The guesses to learn from; UsageError without any."""

@@ -14,16 +14,16 @@ from plmctl.core.errors import PlmctlError
 
 
 def add_task(given: Provenance, composer: HydraComposer) -> Provenance:
-    """The command line of `eval`, `predict` or `attack` with the task that its checkpoint was
-    fine-tuned on. It is added where the line has settings of a task and names none. It stays as it
-    is if that task is not known.
+    """The command line of a use of a model with the task that its checkpoint was fine-tuned on. It
+    is added where the line has settings of a task and names none. It stays as it is if that task is
+    not known.
     """
     words = {
         key.lstrip("+~"): value for key, _, value in (w.partition("=") for w in given.overrides)
     }
     asks = any(key.startswith("task.") for key in words)
     if (
-        given.verb not in ("eval", "attack", "predict")
+        given.verb not in ("eval", "attack", "predict", "label")
         or given.recipe
         or not asks
         or {"task", "by"} & {*words}

@@ -238,6 +238,20 @@ def test_uncertain_texts_wait_for_a_label_in_front_of_the_labelled(
     assert len(examples) == 21
 
 
+def test_texts_in_a_column_of_another_name(place: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.csv"
+    new.write_text("ticket,message\n7,a fine newt\n8,a dull newt\n")
+    words = ["data", "label", f"checkpoint={place}/teacher", f"input={new}", "uncertain=2"]
+    words += [f"out={tmp_path}/next"]
+    assert "fix: task.columns.text=COLUMN" in plmctl(*words, code=3)
+    assert "columns alone" in plmctl(*words, "task.max_length=9", code=2)
+    said = json.loads(plmctl(*words, "task.columns.text=message", "--json"))
+    assert said["uncertain"] == 2
+    rows = list(csv.DictReader((tmp_path / "next/train.csv").open(encoding="utf-8-sig")))
+    assert {row["body"] for row in rows[:2]} == {"a fine newt", "a dull newt"}
+    assert "message" not in rows[0]
+
+
 def test_a_table_for_people_keeps_the_columns_of_its_files() -> None:
     asked = [Guess(Example("0", {"text": "good"}), "+", 0.6, {"+": 0.6, "-": 0.4})]
     own = [{"ticket": "T-9", "body": "good", "label": "", "guess": "?"}]
