@@ -317,7 +317,8 @@ def _conclude(given: Provenance, folder: Path, code: int) -> int:
     if code:
         typed = [word for word in given.overrides if key_of(word) != SWEEP_DIR]
         recipe = [given.recipe] if given.recipe else []
-        line = (given.command, *recipe, "-m", *typed, f"{SWEEP_DIR}={folder}")
+        dry = ["--dry-run"] if given.dry_run else []  # trains nothing, as it did
+        line = (given.command, *recipe, "-m", *typed, f"{SWEEP_DIR}={folder}", *dry)
         remark_next(what, *line, given=given)
     return code
 

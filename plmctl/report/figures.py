@@ -17,6 +17,7 @@ from plmctl.report.page import Block, Chart, Folded, Heading, TableBlock, find_n
 from plmctl.report.text import spell_file
 from plmctl.storage.atomic import write_bytes
 from plmctl.storage.gate import admit, own
+from plmctl.text.sentences import CJK
 
 _LETTER = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40">'
@@ -25,6 +26,8 @@ _LETTER = (
 # letters in a line of LaTeX's article, in usual type, and in small ones by their commands
 LINE, SIZES = 64, {"footnotesize": 78, "scriptsize": 86}
 SCALE = 3.0  # pixels of a PNG for one of the picture
+# Chinese, Japanese, Korean
+_EASTERN = re.compile(f"[\u3040-\u30ff\uac00-\ud7a3{CJK}]")
 _PLAIN = str.maketrans({"−": "-", ",": None})
 _OURS = re.compile(r"(figure|table)-\d+-.*\.(svg|png|pdf|csv|tex)")
 
@@ -83,7 +86,9 @@ def write_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
         write_bytes(file, content)
     if missing := find_missing("".join(svgs), convert):
         what = f"{counted(len(missing), 'letter')} such as {missing[0]} are empty in PNG and PDF"
-        remark(f"{what}, for no font has them\n  fix: apt install fonts-noto", WARN)
+        # each needs its own package, of which Chinese, Japanese and Korean ones have one together
+        package = "fonts-noto-cjk" if _EASTERN.search(missing) else "fonts-noto"
+        remark(f"{what}, for no font has them\n  fix: apt install {package}", WARN)
     return [*made]
 
 

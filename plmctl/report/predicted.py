@@ -18,7 +18,8 @@ import numpy as np
 from plmctl.analysis.runs import read_result
 from plmctl.analysis.scored import read_scored
 from plmctl.core.errors import DataError, UsageError, did_you_mean, find_alike
-from plmctl.core.spelling import spell_setting
+from plmctl.core.spelling import spell_setting, spell_word
+from plmctl.data import held_out
 from plmctl.report.decided import find_decided, name_best, read_task
 from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json
@@ -137,6 +138,9 @@ def _find_file(place: Path, split: str) -> Path:
             file=place,
             fix=f"--split {there[0]}",
         )
+    if (place / held_out.FILE).is_file():
+        what = "a pretraining has losses, and no predictions; a report has those of several runs"
+        raise DataError(what, file=place, fix=f"plmctl report {spell_word(str(place))}")
     # without `out=` the answers of an exported folder do not lie in it
     asked = {"checkpoint": place, "split": split, "out": place / FOLDERS[1]}
     words = " ".join(spell_setting(key, value) for key, value in asked.items())

@@ -27,7 +27,7 @@ from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.splits import count_common_bundles
 from plmctl.tasks.task import Task
-from plmctl.tasks.trained_texts import hash_texts
+from plmctl.tasks.trained_texts import hash_contexts, hash_questions
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import (
@@ -250,24 +250,32 @@ def _is_cut(rows: Rows) -> np.ndarray:
 
 def describe_overlap(train: Examples, other: Examples) -> str:
     """A sentence on the examples of `other` whose text is in `train`, and on those with another
-    label there; "" without any.
+    label there, and one on passages; "" without any.
     """
-    seen = np.isin(hash_texts(other), hash_texts(train))
+    seen = np.isin(hash_questions(other), hash_questions(train))
+    passages, known = hash_contexts(other), hash_contexts(train)
+    shared = int(np.isin(passages, known).sum())
+    again = f"{shared:,} of {len(passages):,} passages are in train" if shared else ""
+    return "; ".join(filter(None, (_describe_seen(train, other, seen), again)))
+
+
+def _describe_seen(train: Examples, other: Examples, seen: np.ndarray) -> str:
     if not seen.any():
         return ""
     known = {_content(example) for example in train}
     texts = [example for example, met in zip(other, seen, strict=True) if met]
     places = [example.place for example in texts if _content(example) not in known]
-    said = f"{len(texts):,} of {len(other):,} have a text of train"
+    whole = "question of train, with its text and choices" if "choices" in other[0].fields else ""
+    said = f"{len(texts):,} of {len(other):,} have a {whole or 'text of train'}"
     named = f", {len(places):,} with another label: {list_some(places, SHOWN)}"
     return said + named if places else said
 
 
 def count_known_texts(data: Mapping[str, Split]) -> dict[str, int]:
     """The number of examples whose text is in train, of each split with such ones."""
-    train = hash_texts(data["train"].examples)
+    train = hash_questions(data["train"].examples)
     splits = {name: own.examples for name, own in data.items() if name != "train"}
-    counts = {name: int(np.isin(hash_texts(own), train).sum()) for name, own in splits.items()}
+    counts = {name: int(np.isin(hash_questions(own), train).sum()) for name, own in splits.items()}
     return {name: n for name, n in counts.items() if n}
 
 
@@ -436,7 +444,12 @@ def _count_known(train: Examples, other: Examples) -> int:
 
 def _content(example: Example) -> bytes:
     """A hash: the examples of a split at once may be all of the text of a table again."""
-    said = repr((str(example.fields), str(example.label)))
+    choices, label = example.fields.get("choices"), str(example.label)
+    if choices and label.isdigit() and int(label) < len(choices):
+        fields: dict[str, Any] = {**example.fields, "choices": sorted(choices)}
+        said = repr((str(fields), choices[int(label)]))
+    else:
+        said = repr((str(example.fields), label))
     return hashlib.blake2b(said.encode(), digest_size=16).digest()
 
 

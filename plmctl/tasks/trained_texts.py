@@ -26,6 +26,17 @@ def hash_texts(examples: Examples) -> np.ndarray:
     return _hash(map(_join, examples))
 
 
+def hash_questions(examples: Examples) -> np.ndarray:
+    """As `hash_texts`; choices in another order are the same question."""
+    return _hash(_join(each, sort=True) for each in examples)
+
+
+def hash_contexts(examples: Examples) -> np.ndarray:
+    """Hashes of the passages that examples have questions on; empty where they have none."""
+    found = map(_find_context, examples)
+    return _hash(dict.fromkeys(context for context in found if context))
+
+
 def hash_bundles(examples: Examples) -> np.ndarray:
     """Hashes alike of the bundle of each example."""
     return _hash(example.bundle for example in examples)
@@ -163,6 +174,14 @@ def _hash(texts: Iterable[str]) -> np.ndarray:
     return np.frombuffer(b"".join(each.digest() for each in digests), dtype="<u8")
 
 
-def _join(example: Example) -> str:
-    values = (str(value) for name, value in example.fields.items() if name != "answers")
-    return "\t".join(values)
+def _join(example: Example, *, sort: bool = False) -> str:
+    own = {name: value for name, value in example.fields.items() if name != "answers"}
+    if sort and "choices" in own:
+        own["choices"] = sorted(own["choices"])
+    return "\t".join(map(str, own.values()))
+
+
+def _find_context(example: Example) -> str:
+    """Its passage: the context of a question, or the text of choices."""
+    own = example.fields
+    return str(own.get("context") or (own.get("text") if "choices" in own else "") or "")

@@ -249,6 +249,7 @@ def format_line(
             + ("%" if is_percent(name) else "")
             + ("" if accuracy is None else f" ({accuracy:.1%}{of})")
             + (_spell_ends(numbers, term) if kind == "acc" else "")
+            + (_spell_bits(numbers, term, value) if kind == "unigram" else "")
         )
     return "  ".join(words + ([] if eta is None else [f"{clock(eta)} left"]))
 
@@ -257,6 +258,13 @@ def _spell_ends(numbers: Mapping[str, Any], term: str) -> str:
     """The ends of the interval of an accuracy that has one."""
     ends = [f"{numbers[name]:.1%}" for end in ENDS if (name := f"{end}/{term}") in numbers]
     return f" (95%: {' to '.join(ends)})" if ends else ""
+
+
+def _spell_bits(numbers: Mapping[str, Any], term: str, unigram: float) -> str:
+    """The loss of frequencies as bits per byte; tokenizers differ in it."""
+    bits = numbers.get(f"bits_per_byte/{term}")
+    loss = numbers.get(f"nll/{term}", numbers.get(f"loss/{term}"))
+    return f" ({bits * unigram / loss:.3g} bits/byte)" if bits and loss else ""
 
 
 def _word(name: str, value: Any, *, alone: bool = True) -> str:

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.core.errors import DataError
 from plmctl.report.compare import align
 from plmctl.report.predicted import ColumnNames, Predicted, read_predicted
 from plmctl.storage.settings_file import to_yaml
@@ -347,3 +348,10 @@ def test_an_interval_that_disagrees_with_its_p_value_is_named(tmp_path: Path) ->
     assert "p disagree" not in invoke(*files[:2], *pair).output
     said = " ".join(invoke(*files, *pair).output.split())
     assert "interval and p disagree on a difference of 0 (accuracy of b): p is the test" in said
+
+
+def test_two_pretrainings_are_compared_by_a_report(tmp_path: Path) -> None:
+    (tmp_path / "zh").mkdir()
+    (tmp_path / "zh" / "held_out.json").write_text("{}")
+    with pytest.raises(DataError, match=rf"fix: plmctl report {tmp_path / 'zh'}$"):
+        read_predicted(tmp_path / "zh", "dev", ColumnNames(), None)

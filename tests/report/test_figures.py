@@ -117,6 +117,17 @@ def test_letters_without_a_font_are_found() -> None:
     assert find_missing("x\U0010fffd\U0010fffd", convert) == "\U0010fffd"
 
 
+@pytest.mark.parametrize(
+    ("missing", "package"), [("ก跑", "noto-cjk"), ("한", "noto-cjk"), ("ก", "noto")]
+)
+def test_the_fix_names_the_package_of_the_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, missing: str, package: str
+) -> None:
+    monkeypatch.setattr("plmctl.report.figures.find_missing", lambda *_: missing)
+    write_figures([], tmp_path)
+    assert capsys.readouterr().err.endswith(f"fix: apt install fonts-{package}\n")
+
+
 def test_a_table_in_chinese_says_what_it_needs() -> None:
     text = _format_latex("t", TableBlock(["标签"], [["50%_&#"]]))
     assert "ctex" in text.splitlines()[1]

@@ -731,6 +731,11 @@ def test_clues_averages_as_published(
     (picture,) = (block for block in blocks if isinstance(block, Chart))
     assert "Scores, runs/bert" in picture.svg
     assert tables(benchmarks.clue(find_subject(folders[:2])))[0].rows[-2][2] == "2 of 9 tasks"
+    result = json.loads((folders[1] / "result.json").read_text())
+    few = {**result, "skipped": {"few/train_0.json": 0, "few/dev_0.json": 0}}
+    (folders[1] / "result.json").write_text(json.dumps(few))
+    assert tables(benchmarks.clue(find_subject(folders[:2])))[0].rows[-2][2] == "1 of 9 tasks"
+    assert not benchmarks.clue(find_subject(folders[1:2]))
 
 
 def test_one_sheet_has_the_result_one_confusion_and_the_limits(tmp_path: Path) -> None:

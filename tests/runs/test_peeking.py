@@ -149,3 +149,16 @@ def test_examples_that_train_has_too() -> None:
     assert said == "2 of 2 have a text of train, 1 with another label: dev.tsv:2"
     assert inference.describe_overlap(train, both[:1]) == "1 of 1 have a text of train"
     assert inference.describe_overlap(train, [Example("0", {"text": "d"}, "y")]) == ""
+
+
+def test_passages_and_choices_in_any_order_are_known() -> None:
+    def ask(text: str, choices: str, label: int = 0) -> Example:
+        return Example("0", {"text": text, "choices": [*choices]}, str(label), place="dev:1")
+
+    train = [ask("p", "abc"), ask("q", "abc")]
+    said = inference.describe_overlap(train, [ask("p", "bca", 2), ask("p", "xyz"), ask("r", "abc")])
+    question = "1 of 3 have a question of train, with its text and choices"
+    assert said == f"{question}; 1 of 2 passages are in train"
+    assert "1 with another label" in inference.describe_overlap(train, [ask("p", "bca", 0)])
+    asked = [Example("0", {"question": q, "context": "c", "answers": []}) for q in "xy"]
+    assert inference.describe_overlap(asked[:1], asked[1:]) == "1 of 1 passages are in train"

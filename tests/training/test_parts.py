@@ -226,6 +226,8 @@ def test_line_of_a_record():
         "valid/bits_per_byte/mlm": 2.3456,
     }
     assert format_line(valid) == "step 20  valid  mlm 4.600 (20.0%)  bits/byte 2.35"
+    counted = {**valid, "valid/unigram/mlm": 6.9}  # 2.3456 * 6.9 / 4.6
+    assert format_line(counted).endswith("bits/byte 2.35  unigram 6.9 (3.52 bits/byte)")
     few = {"step": 20, "valid/loss/rtd": 0.4, "valid/acc/rtd": 0.853}
     few |= {"valid/constant/rtd": 0.417, "valid/constant_acc/rtd": 0.853}
     assert format_line(few) == "step 20  valid  rtd 0.400 (85.3%)  one answer 0.417 (85.3%)"

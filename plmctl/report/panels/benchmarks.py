@@ -30,6 +30,7 @@ class Benchmark:
         metrics: {task: the metrics of which the mean is its score}; none: those of `people`.
         people: {task: {metric: what people reach, in percent}}.
         left_out: tasks that the average leaves out.
+        others: A pattern of files of another benchmark, which has tasks of the same names.
         also: {name: another average}.
     """
 
@@ -38,6 +39,7 @@ class Benchmark:
     metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)
     people: Scores = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    others: str = "(?!)"  # the default is of no file
     also: Mapping[str, Callable[[Scores], float | None]] = field(default_factory=dict)
 
     @property
@@ -49,6 +51,11 @@ class Benchmark:
     def counted(self) -> list[str]:
         """The tasks that are averaged."""
         return [task for task in self.tasks if task not in self.left_out]
+
+    def takes(self, task: str, result: Mapping[str, Any]) -> bool:
+        """Whether a result is of one of the tasks, by the files that were read."""
+        files = result.get("skipped") or {}
+        return task in self.tasks and not any(re.search(self.others, file) for file in files)
 
     def read_scores(self, result: Mapping[str, Any], task: str) -> dict[str, float]:
         """The scores of `task` on its dev split in percent, with those of a mismatched one."""
@@ -158,12 +165,13 @@ CLUE = Benchmark(
     name="CLUE",
     metrics=_CLUE,
     left_out=("cmnli",),  # the paper has OCNLI alone
+    others=r"(train|dev)_(\d+|few_all)\.",  # FewCLUE's
     also={"average with CMNLI": clue_average},
     reading=(
         "On dev, in percent; several runs of a task from one checkpoint are averaged. Average: over"
         " the nine tasks of the paper (Xu et al., 2020), CMRC 2018 by exact match, whichever metric"
         " of it chose the checkpoint. Tables of ten tasks have CMNLI, too. Published figures are"
-        " often of the test sets. FewCLUE is another benchmark."
+        " often of the test sets. FewCLUE is another benchmark, and left out."
     ),
 )
 Groups = dict[str, dict[str, dict[str, float]]]  # checkpoint: {task: {metric: percent}}
@@ -233,7 +241,7 @@ def follow_pretraining(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> Fol
     found: Followed = {}
     for run in runs:
         match = _STEP.fullmatch(str(run.log.config.get("checkpoint") or ""))
-        if match and run.result and run.task in benchmark.tasks:
+        if match and run.result and benchmark.takes(run.task, run.result):
             values = benchmark.read_scores(run.result, run.task)
             if (score := benchmark.score(run.task, values)) is not None:
                 steps = found.setdefault(match[1], {}).setdefault(run.task, {})
@@ -275,7 +283,7 @@ def group_runs(benchmark: Benchmark, runs: Sequence[ReportedRun]) -> Groups:
     """
     by_start: dict[str, dict[str, list[dict[str, float]]]] = {}
     for run in runs:
-        if run.result and run.task in benchmark.tasks:
+        if run.result and benchmark.takes(run.task, run.result):
             start = str(run.log.config.get("checkpoint") or "from scratch")
             by_start.setdefault(start, {}).setdefault(run.task, []).append(
                 benchmark.read_scores(run.result, run.task)

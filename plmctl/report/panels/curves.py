@@ -22,9 +22,10 @@ REPEATED = (
     " their mean, shaded from the lowest to the highest; in brackets how many."
 )
 EXPLAINED = (
-    "plmctl help NAME explains each, such as plmctl help bits_per_byte. Bits per byte compare runs"
-    " of one objective. For a masked model, which sees both sides, they are no rate of compression,"
-    " and do not compare with those of a causal model."
+    "plmctl help NAME explains each, such as plmctl help bits_per_byte. Bits per byte compare"
+    " causal models with different tokenizers. For a masked model, which sees both sides, they are"
+    " no rate of compression: words are harder than characters. They do not compare with those of"
+    " a causal model."
 )
 ENDS = "The shade of an accuracy is its 95% interval."
 ONE_ANSWER = "one constant answer"
