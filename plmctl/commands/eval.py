@@ -16,7 +16,7 @@ from plmctl.config.groups import Data, list_unread
 from plmctl.config.plugins import option
 from plmctl.config.schema import TaskUser
 from plmctl.config.spec import key_of
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, UsageError, list_some
 from plmctl.core.parts import declared
 from plmctl.core.spelling import spell_line, spell_setting
 from plmctl.core.terminal import WARN, remark, tell
@@ -225,6 +225,7 @@ class Evaluate(TaskUser, Command):
     def _score_linear(self, checkpoint: str) -> ScoreTable:
         """The scores of a linear model of words, whose answers are written."""
         from plmctl.use.asked_task import name_file, read_examples, write_split
+        from plmctl.use.kept_results import list_files
         from plmctl.use.labeller import open_linear, refuse_for_linear
 
         self._refuse_perturbed("a linear model is scored on the texts as they stand")
@@ -239,7 +240,8 @@ class Evaluate(TaskUser, Command):
         answered = labeller.answer_split(name, examples, new_texts=new, **fitted)
         output = self._place(labeller.source)
         file = write_split(output, name, examples, answered.predictions, self.input)
-        extra = {**labeller.describe(), "rows": len(examples), "predictions": name_file(file)}
+        extra = {**labeller.describe(), "rows": len(examples)}
+        extra |= {"file": list_some(list_files(examples), 3), "predictions": name_file(file)}
         return answered.tabulate(task, extra, seed=self.seed)
 
     def _measure_vectors(self, file: Path) -> ScoreTable:
@@ -348,7 +350,7 @@ class Evaluate(TaskUser, Command):
         from plmctl.tasks.trained_texts import leave_trained
         from plmctl.use.answering import answer_examples, keep_said
         from plmctl.use.asked_task import name_file, read_examples, write_split
-        from plmctl.use.kept_results import is_own_split, keep_result, name_result
+        from plmctl.use.kept_results import is_own_split, keep_result, list_files, name_result
         from plmctl.use.predict import Told
         from plmctl.use.simple_models import compare_simple
 
@@ -370,12 +372,14 @@ class Evaluate(TaskUser, Command):
             "task": task.name,
             "checkpoint": str(loaded.source.folder),
             "rows": len(answered.predictions),
+            "file": list_some(list_files(examples), 3),
             "predictions": name_file(file),
             **keep_said({"runtime": Told(how["runtime"].describe())}),
             **compare_simple(loaded, task, answered, file, own=own),
         }
         shown = answered.tabulate(task, extra, seed=self.seed)
-        shown = replace(shown, title=f"{task.name}: {shown_as}")
+        title = f"{task.name}: {shown_as}"
+        shown = replace(shown, title=title, called={name: shown_as})
         changed = replace(answered, name=kept_as)
         return self._perturb(shown, loaded, task, changed, output, how) if self.perturb else shown
 

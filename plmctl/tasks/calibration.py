@@ -13,6 +13,7 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.tasks.answers.base import HALF, Threshold
+from plmctl.tasks.intervals import find_own_intervals
 from plmctl.tasks.scores.types import find_threshold
 from plmctl.tasks.task import Task
 
@@ -220,14 +221,29 @@ def fit_sure(rows: Sequence[Row], accuracy: float) -> float:
     return float(sure[order][reached[-1]])
 
 
-def describe_answered(rows: Sequence[Row]) -> str:
-    """How many rows are answered, and how well where they are labelled."""
-    own = [row for row in rows if not row.get(UNSURE)]
-    share = f"{len(own):,} of {len(rows):,} rows ({len(own) / len(rows):.1%})"
+def measure_answered(rows: Sequence[Row]) -> dict[str, Any]:
+    """{rows, share} of the answered rows; of labelled ones also {accuracy, interval}, with 95%."""
+    own = [dict(row) for row in rows if not row.get(UNSURE)]
+    found: dict[str, Any] = {"rows": len(own), "share": len(own) / len(rows)}
     if not own or any(row["gold"] is None for row in own):
+        return found
+    found |= _score_right(own)
+    ends = find_own_intervals(own, _score_right, ["accuracy"]).get("accuracy")
+    return found | ({"interval": ends} if ends else {})
+
+
+def describe_answered(known: Mapping[str, Any], count: int) -> str:
+    """How many of `count` rows are answered, and how well, by `measure_answered`."""
+    share = f"{known['rows']:,} of {count:,} rows ({known['share']:.1%})"
+    if "accuracy" not in known:
         return share
-    right = sum(str(row["gold"]) == str(row["guess"]) for row in own)
-    return f"{share}, accuracy {right / len(own):.4f} of these; the others are {UNSURE}"
+    ends = " (95% {:.4f} to {:.4f})".format(*known["interval"]) if "interval" in known else ""
+    return f"{share}, accuracy {known['accuracy']:.4f}{ends} of these; the others are {UNSURE}"
+
+
+def _score_right(rows: Sequence[Row]) -> dict[str, float]:
+    """The share of right guesses."""
+    return {"accuracy": sum(str(row["gold"]) == str(row["guess"]) for row in rows) / len(rows)}
 
 
 def _find_sure(row: Row) -> float:

@@ -34,12 +34,18 @@ def find_intervals(task: Task, rows: Predictions, *, seed: int = 0) -> Intervals
     functions of sums over them; metrics that have to be computed anew of every draw have none.
     """
     kept = task.signatures  # the signatures of all rows, which scoring some of them would overwrite
-    score: Score = task.score
-    if any("bundle" in row for row in rows):
-        rows, score = bundle_rows([dict(row) for row in rows]), score_bundles(score)
-    found = bootstrap(rows, score, task.metrics, seed=seed)
+    found = find_own_intervals(rows, task.score, task.metrics, seed=seed)
     task.signatures = kept
     return found
+
+
+def find_own_intervals(
+    rows: Predictions, score: Score, names: Sequence[str], *, seed: int = 0
+) -> Intervals:
+    """`find_intervals` of any score."""
+    if any("bundle" in row for row in rows):
+        rows, score = bundle_rows([dict(row) for row in rows]), score_bundles(score)
+    return bootstrap(rows, score, names, seed=seed)
 
 
 def describe_scores(task: Task, rows: Predictions) -> dict[str, str]:

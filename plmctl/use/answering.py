@@ -5,7 +5,7 @@ where there are labels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from plmctl.core.rounding import DIGITS
 from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
-from plmctl.tasks.calibration import UNSURE, LabelDecision, describe_answered
+from plmctl.tasks.calibration import LabelDecision, describe_answered, measure_answered
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
@@ -42,6 +42,7 @@ from plmctl.use.calibrating import (
 from plmctl.use.predict import ScoreTable, Told, predict
 
 Predictions = list[dict[str, Any]]
+CHOSEN = "the bound of unsure was chosen on these rows: the accuracy of others is often lower"
 
 
 @dataclass(frozen=True)
@@ -167,32 +168,39 @@ def conclude_answers(
         **describe_read(read, task),
         "scored": Told(task.describe_scoring(examples)),
         "split": Told("" if new_texts else whole),
-        **_describe_decision(told, before, predictions, scored=changed),
+        **(describe_decision(chosen, told, predictions) if chosen and told else {}),
+        **(_describe_effect(before, predictions) if changed else {}),
     }
+    if abstain is not None:
+        remarks["chosen"] = Told(CHOSEN)
     scored = not new_texts or inference.is_answered(examples)
     said: dict[str, Any] = keep_said(remarks)
     said |= {"signatures": task.signatures} if task.signatures else {}
     return AnsweredSplit(name, examples, predictions, metrics if scored else {}, said)
 
 
-def _describe_decision(
-    decision: str, before: Predictions, after: Predictions, *, scored: bool
-) -> dict[str, Told]:
-    """Remarks on the decision and on its effect, by topic.
+def describe_decision(decision: LabelDecision, told: str, after: Predictions) -> dict[str, Told]:
+    """Remarks on a decision and on the rows that it answers, by topic.
 
     Args:
-        decision: The decision in words.
-        before: The predictions without it.
+        decision: The decision.
+        told: The decision in words.
         after: The predictions with it.
-        scored: Whether they are labelled.
     """
-    answered = describe_answered(after) if UNSURE in decision else ""
-    said = {"decision": Told(decision), "answered": Told(answered)}
-    if scored:
-        said["loss"] = Told("loss of the answers without the decision")
-        said["log loss"] = describe_loss(before, after)
-        if error := describe_calibration(before, after):
-            said["calibration error"] = error
+    numbers = {name: value for name, value in asdict(decision).items() if value}
+    said = {"decision": Told(told, numbers)}
+    if decision.sure:
+        known = measure_answered(after)
+        said["answered"] = Told(describe_answered(known, len(after)), known)
+    return said
+
+
+def _describe_effect(before: Predictions, after: Predictions) -> dict[str, Told]:
+    """Remarks on the scores of labelled rows by a decision, by topic."""
+    said = {"loss": Told("loss of the answers without the decision")}
+    said["log loss"] = describe_loss(before, after)
+    if error := describe_calibration(before, after):
+        said["calibration error"] = error
     return said
 
 

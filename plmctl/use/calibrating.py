@@ -27,6 +27,7 @@ from plmctl.tasks.calibration import (
 from plmctl.tasks.task import Task
 from plmctl.use.predict import Told
 
+WORSE = "it is larger: the log loss is what a temperature makes least"
 FEW = 100  # examples, of which what is fitted to them says little
 
 
@@ -131,7 +132,8 @@ def describe_calibration(
     if not (has_labels(before[0]) and has_labels(after[0])):
         return None
     was, now = (measure_calibration(rows)[0] for rows in (before, after))
-    return _compare(was, now)
+    told = _compare(was, now)
+    return replace(told, text=f"{told.text}; {WORSE}") if now > was else told
 
 
 def _compare(old: float, new: float) -> Told:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from plmctl.config.spec import key_of
 from plmctl.storage.resumable import hash_file
 from plmctl.tasks.predictions import STDOUT
 from plmctl.tasks.readers import files
+from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import read_trained
 from plmctl.use.answering import AnsweredSplit
@@ -74,7 +75,7 @@ def keep_result(
     if output.run is None:
         return
     split, where = answered.name, _find(task.splits.path, answered.name)
-    read = sorted({example.place.rpartition(":")[0] for example in answered.examples})
+    read = list_files(answered.examples)
     given = [word for word in overrides if key_of(word).startswith("task.")]
     own = is_own_split(task, loaded, split)
     stem = Path(where).name.partition(".")[0] if files.is_single(where) else ""
@@ -92,6 +93,11 @@ def keep_result(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     keep_scored(output.run, name, scored)
+
+
+def list_files(examples: Sequence[Example]) -> list[str]:
+    """The files of examples."""
+    return sorted({example.place.rpartition(":")[0] for example in examples} - {""})
 
 
 def _find(path: Any, split: str) -> Any:

@@ -24,13 +24,7 @@ from plmctl.runtime.base import Answer, Program, Runtime
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.storage.resumable import hash_file
 from plmctl.tasks import inference
-from plmctl.tasks.calibration import (
-    UNSURE,
-    LabelDecision,
-    ask_sure,
-    describe_answered,
-    join_decisions,
-)
+from plmctl.tasks.calibration import LabelDecision, ask_sure, join_decisions
 from plmctl.tasks.ensemble import join
 from plmctl.tasks.inference import ReadPieces, Split
 from plmctl.tasks.linear_model import LinearModel, is_linear, load_linear
@@ -40,7 +34,13 @@ from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import fingerprint_tensors
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
-from plmctl.use.answering import AnsweredSplit, answer_examples, conclude_answers, keep_said
+from plmctl.use.answering import (
+    AnsweredSplit,
+    answer_examples,
+    conclude_answers,
+    describe_decision,
+    keep_said,
+)
 from plmctl.use.asked_task import choose_task, describe_model
 from plmctl.use.calibrating import decide
 from plmctl.use.ensemble import explain, name_members, open_members
@@ -319,8 +319,7 @@ class EnsembleLabeller:
         scores = {own: self.task.score(rows) for own, rows in pairs}
         how = "votes" if self.votes else "mean"
         scores[f"{how} of {len(self.members)}"] = self.task.score(joined)
-        answered = describe_answered(joined) if UNSURE in said else ""
-        facts = keep_said({"decision": Told(said), "answered": Told(answered)})
+        facts = describe_decision(self.decision, said, joined) if self.decision else {}
         title = f"{self.task.name}: {name}"
         table = ScoreTable(title, scores, facts, is_percent=self.task.is_percent)
         return inference.name_unread(joined, split, self.tokenizer), table

@@ -69,12 +69,12 @@ def show_metric(name: str) -> str:
 
 @dataclass(frozen=True)
 class Told:
-    """A fact that a table shows as a sentence, and `--json` as its number with the sentence; None
-    where it is no number.
+    """A fact that a table shows as a sentence, and `--json` as its number, or numbers by name, with
+    the sentence; None where it has no number.
     """
 
     text: str
-    value: float | None = None
+    value: float | Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -83,7 +83,9 @@ class Told:
 def tell_numbers(extra: Mapping[str, Any]) -> dict[str, Any]:
     """The facts as JSON has them: numbers, and the sentences under `remarks`."""
     told = {name: value for name, value in extra.items() if isinstance(value, Told)}
-    found = {**extra, **round_floats({name: value.value for name, value in told.items()})}
+    plain = {name: value for name, value in extra.items() if name not in told}
+    known = {name: fact.value for name, fact in told.items() if fact.value is not None}
+    found = {**plain, **round_floats(known)}
     sentences = {name: value.text for name, value in told.items()}
     return {**found, "remarks": sentences} if sentences else found
 
@@ -94,7 +96,7 @@ class ScoreTable:
     `Told`.
 
     `examples`: of how many examples the intervals of a split are. `is_percent`: whether a metric is
-    from 0 to 100.
+    from 0 to 100. `called`: {split: its name for people}.
     """
 
     title: str
@@ -103,6 +105,7 @@ class ScoreTable:
     intervals: Mapping[str, Intervals] = field(default_factory=dict)
     examples: Mapping[str, int] = field(default_factory=dict)
     is_percent: Callable[[str], bool] = lambda metric: False
+    called: Mapping[str, str] = field(default_factory=dict)
 
     def show(self, *, as_json: bool, aside: bool = False) -> None:
         """One column a split on a terminal, with one of intervals behind it where there are some;
@@ -119,10 +122,11 @@ class ScoreTable:
             shown = [spell_metric(show_metric(name), self.percent) for name in names]
             columns: dict[str, list[str]] = {"metric": shown}
             for split, of in self.metrics.items():
-                columns[split] = [_spell(of.get(name)) for name in names]
+                head = self.called.get(split, split)
+                columns[head] = [_spell(of.get(name)) for name in names]
                 if known := self.known_intervals.get(split):
                     n = f", n = {self.examples[split]:,}" if split in self.examples else ""
-                    columns[f"95% of {split}{n}"] = [_spell_pair(known.get(name)) for name in names]
+                    columns[f"95% of {head}{n}"] = [_spell_pair(known.get(name)) for name in names]
             rows = zip(*columns.values(), strict=True)
             print_columns(self.title, list(columns), rows, stderr=aside)
         for name, value in self.extra.items():

@@ -20,6 +20,7 @@ from plmctl.core.rounding import round_floats
 from plmctl.storage.atomic import write_json
 from plmctl.storage.reading import read_json
 from plmctl.tasks.baselines import Baselines, score_baselines
+from plmctl.tasks.linear_model import is_linear, load_linear
 from plmctl.tasks.predictions import predictions_file, write_predictions
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.below import FILE as BASELINES
@@ -36,7 +37,8 @@ TEST = "test"
 def compare_simple(
     loaded: Loaded, task: Task, answered: AnsweredSplit, kept: Path, *, own: bool
 ) -> dict[str, Told]:
-    """The scores of the run's own split that are no better than those without pretraining.
+    """The scores that are no better than those without pretraining. Rows of other files
+    have those of the fitted ones.
 
     Args:
         loaded: The model.
@@ -58,6 +60,8 @@ def compare_simple(
         simple = {name: own for name, own in read_baselines(run).items() if known and name == split}
     first, lower = task.metrics[0], task.directions.lower
     tests = find_simple_ps(run, {name: answered.predictions for name in simple}, task)
+    if not own and not simple:
+        simple, tests = _ask_linear(run, task, answered)
     scores = {split: answered.metrics}
     lines = list_unbeaten(scores, simple, first, lower=lower, tests=tests)
     return {UNBEATEN: Told("; ".join(lines), len(lines))} if lines else {}
@@ -92,6 +96,27 @@ def _score_test(
     others = {split: scores for split, scores in read_baselines(run).items() if split != TEST}
     write_baselines(run, replace(found, scores={**others, **found.scores}), loaded.config)
     return {**found.scores}
+
+
+def _ask_linear(
+    run: Path, task: Task, answered: AnsweredSplit
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, float]]]:
+    """({split: {linear model of the run: its scores}}, {split: {model: p}}) on the rows of another
+    file; both are empty without labels, and where the model has other ones.
+    """
+    names = dict.fromkeys(name for own in read_baselines(run).values() for name in own)
+    folders = {name: folder_of(run, name) for name in names} if answered.metrics else {}
+    models = {name: load_linear(own)[0] for name, own in folders.items() if is_linear(own)}
+    known = {*(task.label_names or ())}
+    asked = {n: own for n, own in models.items() if not known or {*own.names} <= known}
+    if not asked:
+        return {}, {}
+    rows = {name: model.answer(task, answered.examples) for name, model in asked.items()}
+    signatures = task.signatures  # those of the model's own scores
+    scores = {name: task.score(own) for name, own in rows.items()}
+    tests = find_ps(answered.predictions, rows, task.score, task.metrics[0])
+    task.signatures = signatures
+    return {answered.name: scores}, {answered.name: tests}
 
 
 def find_simple_ps(

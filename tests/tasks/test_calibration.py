@@ -21,12 +21,15 @@ from plmctl.tasks.calibration import (
     describe_answered,
     fit_decision,
     fit_sure,
+    measure_answered,
     measure_calibration,
 )
+from plmctl.tasks.intervals import wilson
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.labels import LabelScores
 from plmctl.tasks.scores.metrics import is_larger_better
 from plmctl.use.calibrating import (
+    WORSE,
     calibrate,
     decide_again,
     describe_calibration,
@@ -179,6 +182,9 @@ def test_the_loss_is_said_and_what_the_calibration_error_hides(
     with caplog.at_level("INFO", logger="plmctl"):
         warn_of_fit(right, apply_decision(task(), right, LabelDecision(2.0)), "f1")
     assert "the calibration error rises from 0.1000 to 0.2500" in caplog.text
+    worse = describe_calibration(right, apply_decision(task(), right, LabelDecision(2.0)))
+    assert str(worse) == f"0.2500, without the temperature 0.1000; {WORSE}"
+    assert WORSE not in str(describe_calibration(rows, after))
     assert caplog.text.count("say little") == 1
 
 
@@ -208,8 +214,13 @@ def test_the_least_sure_answer_keeps_most_rows_at_the_wished_accuracy() -> None:
         kept = [each for each in decided if not each.get("unsure")]
         assert len(kept) == len(answered(found))
         share, accuracy = len(kept) / 300, sum(answered(found)) / len(kept)
-        said = describe_answered(decided)
+        known = measure_answered(decided)
+        said = describe_answered(known, len(decided))
         assert said.startswith(f"{len(kept)} of 300 rows ({share:.1%}), accuracy {accuracy:.4f} ")
+        low, high = wilson(sum(answered(found)), len(kept))
+        assert known["interval"] == pytest.approx((low, high))
+        assert f"(95% {low:.4f} to {high:.4f})" in said
+        assert known["share"] == share
     wrong = [row("no", 0.9), row("yes", 0.8)]
     with pytest.raises(UsageError, match=r"the best has 0.5000\n  fix: abstain=0.5"):
         fit_sure(wrong, 0.9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,7 @@ from plmctl.tasks.scores.below import (
 from plmctl.tasks.trained_texts import keep_trained
 from plmctl.use import simple_models
 from plmctl.use.answering import AnsweredSplit
-from plmctl.use.predict import tell_numbers
+from plmctl.use.predict import ScoreTable, Told, tell_numbers
 from plmctl.use.simple_models import compare_simple
 from tests.report import fabricated
 
@@ -159,6 +160,13 @@ def test_simple_models_are_scored_on_the_test_of_a_run(
     assert not list_unscored({"dev": {}, "test": {}}, scores)
     assert (tmp_path / "baselines/words/test.jsonl").is_file()
     assert load_linear(tmp_path / "baselines/words")[1] == {"task": node}
+    task.label_names = ["d", "f"]
+    other: dict[str, Any] = {"kept": tmp_path / "eval/other.jsonl", "own": False}
+    told = tell_numbers(compare_simple(loaded, task, replace(answered, name="other"), **other))
+    assert "other: accuracy 0.2500" in told["remarks"][UNBEATEN]
+    assert "words 1.0000, p 0.2500" in told["remarks"][UNBEATEN]
+    unlabelled = replace(answered, name="other", metrics={})
+    assert not compare_simple(loaded, task, unlabelled, **other)
 
 
 def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
@@ -166,7 +174,7 @@ def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
     write_json(tmp_path / "result.json", {"examples": {"dev": 2}})
     loaded: Any = SimpleNamespace(source=SimpleNamespace(folder=tmp_path))
     task: Any = SimpleNamespace(
-        metrics=["accuracy"], directions=SimpleNamespace(lower=[]), score=None
+        metrics=["accuracy"], directions=SimpleNamespace(lower=[]), score=None, label_names=None
     )
     answered = AnsweredSplit("dev", [], [{}, {}], {"accuracy": 0.6}, {})
     kept = tmp_path / "eval/dev.jsonl"
@@ -174,3 +182,23 @@ def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
     told = tell_numbers(compare_simple(loaded, task, answered, kept, own=True))
     assert told[UNBEATEN] == 1
     assert "(words 0.8000)" in told["remarks"][UNBEATEN]
+
+
+def test_facts_of_a_table_are_numbers_or_remarks(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"file": "new.csv", "decision": Told("unsure", {"sure": 0.123456789})}
+    facts |= {"loss": Told("of all rows"), "log loss": Told("0.5", 0.5)}
+    table = ScoreTable("t", {"dev": {"accuracy": 0.5}}, facts, called={"dev": "new"})
+    table.show(as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert said["decision"] == {"sure": 0.123457}
+    assert (said["file"], said["log loss"], said["metrics"]) == (
+        "new.csv",
+        0.5,
+        {"dev": {"accuracy": 0.5}},
+    )
+    assert "loss" not in said
+    assert said["remarks"]["loss"] == "of all rows"
+    table.show(as_json=False)
+    shown = capsys.readouterr().out
+    assert " new " in shown
+    assert " dev " not in shown
