@@ -15,7 +15,7 @@ line (`size=mini`), the row nearest to the budget counts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from plmctl.config.decision import Decision, shorten
@@ -61,13 +61,16 @@ def check_table(table: Any) -> Iterator[ConfigError]:
 
 
 def choose_row(
-    table: Sequence[Row], flops: float, words: Sequence[OverrideWord], parts: Collection[str]
+    table: Sequence[Row],
+    count_flops: Callable[[int], float],
+    words: Sequence[OverrideWord],
+    parts: Collection[str],
 ) -> int:
     """The number of the row for a budget.
 
     Args:
         table: the rows, checked.
-        flops: the budget.
+        count_flops: The budget of a row by its number: a narrow model reaches less of a processor.
         words: The words of the command line.
         parts: the keys of rows that choose a part.
     """
@@ -78,7 +81,8 @@ def choose_row(
         if all(key not in row or spell(row[key]) == value for key, value in chosen.items())
     ]
     fitting = fitting or list(range(len(table)))
-    large = (place for place in fitting if flops <= table[place].get(UP_TO, flops))
+    bounded = [place for place in fitting if UP_TO in table[place]]
+    large = (place for place in bounded if count_flops(place) <= table[place][UP_TO])
     return next(large, fitting[-1])
 
 

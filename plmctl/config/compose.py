@@ -4,10 +4,12 @@ reports every problem at once.
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -29,6 +31,7 @@ from plmctl.config.recipes import (
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Provenance, RunSpec
 from plmctl.config.stated import refuse_classless, refuse_unplaced
+from plmctl.config.walks import select
 from plmctl.config.word_grammar import set_values
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 
@@ -179,18 +182,26 @@ def _compose_words(
         return undecided
     table = spec.provenance.written[TABLE]  # with its references
     rows, problems = _read_table(table, composer)
-    rate = 0.0
     with collect(problems):  # there may be no such device
         from plmctl.config.speed import estimate_rate
 
-        rate = estimate_rate(spec.train, spec.data.cache_dir)
+        estimate_rate(spec.train, spec.data.cache_dir)
     if problems:
         return replace(undecided, errors=problems)
+
+    @cache
+    def fit(place: int) -> tuple[Composition, float]:
+        """The composition with a row, and the FLOP/s that a model of its width reaches."""
+        decided = [word for word in rows[place] if not find_given(word.key, made.words)]
+        whole = _compose_given(given, [*decided, *words], [], composer, known)
+        width = None if whole.errors else select(whole.spec, "size.width")
+        return whole, estimate_rate(spec.train, spec.data.cache_dir, width or math.inf)
+
     parts = {word.key for row in rows for word in row if word.group}
-    place = choose_row(table, 60 * spec.train.minutes * rate, made.words, parts)
-    decided = [word for word in rows[place] if not find_given(word.key, made.words)]
-    whole = _compose_given(given, [*decided, *words], [], composer, known)
-    decision = conclude(spec.train.minutes, rate, table, place, whole.spec, made.words, parts)
+    minutes = spec.train.minutes
+    place = choose_row(table, lambda n: 60 * minutes * fit(n)[1], made.words, parts)
+    whole, rate = fit(place)
+    decision = conclude(minutes, rate, table, place, whole.spec, made.words, parts)
     return Composition(
         whole.spec.replace({TABLE: ()}).asked(decision=decision),
         made.words,

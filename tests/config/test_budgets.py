@@ -5,6 +5,7 @@ the cache folder.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,7 +51,7 @@ TABLE = """budgets:
   - {up_to: 1e15, size: mini, optim.lr: 5e-4, train.batch_size: 64}
   - {size: small, optim.lr: 2e-4, train.batch_size: 64}
 """
-RATE = 1e11  # FLOP/s that training reaches, as the tests have it: 6e12 FLOPs a minute
+RATE, WIDTH = 1e11, 256  # FLOP/s that a model of this width reaches here: 6e12 FLOPs a minute
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +76,7 @@ def set_rate(rate: float) -> None:
     """Keep the peak of which training reaches `rate`."""
     name = peak.name_machine(choose("auto", torch.device("cpu")))
     Path("cache").mkdir(exist_ok=True)
-    whole = peak.usual_share(choose("auto", torch.device("cpu"))) * torch.get_num_threads()
+    whole = peak.usual_share(choose("auto", torch.device("cpu")), WIDTH) * torch.get_num_threads()
     Path("cache", FILE).write_text(json.dumps({name: rate / whole}), encoding="utf-8")
 
 
@@ -109,7 +110,25 @@ def test_the_row_of_the_budget_counts(minutes: float, row: tuple[Any, ...]) -> N
     spec = mine(f"train.minutes={minutes}")
     assert facts(spec) == row
     assert (spec.train.minutes, spec.train.steps, spec.budgets) == (minutes, None, ())
-    assert spec.provenance.decision.flops == pytest.approx(60 * minutes * RATE, rel=0.01)
+    narrow, usual = (
+        peak.usual_share(choose("auto", torch.device("cpu")), w) for w in (row[1], WIDTH)
+    )
+    rate = RATE * narrow / usual
+    assert spec.provenance.decision.flops == pytest.approx(60 * minutes * rate, rel=0.01)
+
+
+def test_a_narrow_model_has_less_of_the_processor() -> None:
+    """FLOPs of 14 seconds: more than the first row has at full speed, and less at its width."""
+    fp32 = "train.precision=fp32"
+    shares = {w: peak.usual_share(choose("fp32", torch.device("cpu")), w) for w in (128, math.inf)}
+    name = peak.name_machine(choose("fp32", torch.device("cpu")))
+    found = 1e11 / shares[math.inf] / torch.get_num_threads()
+    Path("cache", FILE).write_text(json.dumps({name: found}), encoding="utf-8")
+    minutes = 1.05e12 / 1e11 / 60
+    assert mine(f"train.minutes={minutes}", fp32).size.width == 128
+    assert mine(f"train.minutes={1.2 * minutes}", fp32).size.width == 256
+    reached = mine(f"train.minutes={minutes}", fp32).provenance.decision.rate
+    assert reached == pytest.approx(1e11 * shares[128] / shares[math.inf])
 
 
 @pytest.mark.parametrize("words", [["train.steps=9"], ["train.minutes=1", "budgets=[]"]])
@@ -132,7 +151,7 @@ def test_what_is_given_wins_and_the_rest_follows() -> None:
     assert spec.schedule.decay_share == 0.3
     line = str(spec.provenance.decision)
     assert line == (
-        "1 minute on this machine is about 6e12 FLOPs: size=mini schedule.decay_share=0.3"
+        "1 minute on this machine is about 3.8e12 FLOPs: size=mini schedule.decay_share=0.3"
         " train.batch_size=8 (set any of them to choose it yourself)"
     )
 
@@ -205,8 +224,8 @@ def test_the_modern_recipes_have_tables() -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("recipe", "row"), [*shipped_rows()])
 def test_every_row_of_a_recipe_composes_and_fits(recipe: str, row: dict[str, Any]) -> None:
-    """The shortest run of a budget takes it, and 2 processes share its rows."""
-    minutes = row.get("up_to", 1e30) / RATE / 60 * 0.999
+    """A run of a budget takes its row, and 2 processes share the rows of a batch."""
+    minutes = row.get("up_to", 1e30) / RATE / 60 * 0.8  # wide models reach more than RATE
     spec = compose("pretrain", recipe, [f"train.minutes={minutes}"])
     check_contract(spec)
     decided = dict(word.split("=") for word in spec.provenance.decision.words)
