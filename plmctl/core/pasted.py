@@ -11,7 +11,7 @@ from plmctl.core.spelling import spell_word
 _PROGRAMS = re.compile(
     "plmctl|python|pip|hf|huggingface-cli|git|curl|iconv|export|unset|head|tr|cp|bunzip2|unxz|unzip"
 )
-_SCRIPTS = ("for ", "gzip ", "bzip2 ", "xz ", "sed ")  # such a line stays as it is
+_SCRIPTS = ("for ", "gzip ", "bzip2 ", "xz ", "sed ", "printf ")  # such a line stays as it is
 _FILTERS = frozenset(["iconv", "head", "tr"])  # write what they read to a file behind >
 _SETTING = re.compile(r"[~+]{0,2}[A-Za-z_][\w@./-]*=.+|--?[a-z][\w-]*", re.DOTALL)
 _FLAG = re.compile(r"-m|--multirun|--resume|--dry-run|--no-\w+|.*=.*", re.DOTALL)

@@ -17,7 +17,7 @@ from plmctl.tasks import inference
 from plmctl.tasks.cleaned import can_clean
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.label_text import describe_names
-from plmctl.tasks.readers.merged_labels import propose_table
+from plmctl.tasks.readers.merged_labels import MERGED, propose_table
 from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.scores.bundles import KNOWN
 from plmctl.tasks.splits import Splits, count_common_bundles, describe_bundles
@@ -26,7 +26,6 @@ from plmctl.text.tokenizer import Tokenizer
 
 # findings on rows that `plmctl data clean` leaves out
 DROPPED = {"broken rows", "duplicate examples", "contradictory labels", "empty texts"}
-MERGED = "then task.reader.merged_by=labels.csv"
 BATCH = 1024  # examples laid out at once
 WHOLE = (
     "The score does not say how new bundles are answered: put the rows into one file, of which"

@@ -76,13 +76,17 @@ class ClassAnswer(Answer):
                 file=examples[0].place,
                 fix="check task.columns.label",
             )
-        label_ids(((each.label, each.place) for each in examples), names, learned=not stated)
+        label_ids(
+            ((each.label, each.place) for each in examples), names, learned=not stated, merged=True
+        )
         self.label_loss.fit((example.label for example in examples), names)
         return names
 
     def number(self, examples: Examples, names: list[str] | None) -> dict[str, np.ndarray]:
         assert names is not None
-        ids = label_ids(((example.label, example.place) for example in examples), names)
+        ids = label_ids(
+            ((example.label, example.place) for example in examples), names, merged=True
+        )
         labels = {"class": np.array(ids, dtype=np.int64)}
         if all(example.shares for example in examples):
             labels["shares"] = np.array([_share_out(example, names) for example in examples])

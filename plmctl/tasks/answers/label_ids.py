@@ -7,31 +7,40 @@ from collections.abc import Collection, Iterable, Sequence
 from plmctl.core.errors import DataError, did_you_mean, find_meant
 from plmctl.core.folding import fold_name
 from plmctl.tasks.readers.label_text import SETTING, spell_names
+from plmctl.tasks.readers.merged_labels import MERGED, write_table
 from plmctl.tasks.record import cut
 
 
 def label_ids(
-    labels: Iterable[tuple[str, str]], names: Sequence[str], *, learned: bool = False
+    labels: Iterable[tuple[str, str]],
+    names: Sequence[str],
+    *,
+    learned: bool = False,
+    merged: bool = False,
 ) -> list[int]:
     """The numbers of (label, file:line) pairs; DataError for a label that is not in training.
 
     Args:
         learned: the names are those of the training split, which can have no others.
+        merged: a table may say which labels count as one (`merged_by`).
     """
     ids, labels = {name: number for number, name in enumerate(names)}, list(labels)
     place = next((place for label, place in labels if label not in ids), None)
     if place is not None:
-        raise _explain_unknown([str(label) for label, _ in labels], names, place, learned=learned)
+        raise _explain_unknown(
+            [str(label) for label, _ in labels], names, place, learned=learned, merged=merged
+        )
     return [ids[label] for label, _ in labels]
 
 
 def _explain_unknown(
-    labels: Sequence[str], names: Sequence[str], place: str, *, learned: bool
+    labels: Sequence[str], names: Sequence[str], place: str, *, learned: bool, merged: bool
 ) -> DataError:
     """The error for the first of the labels that is none of the names."""
     found = dict.fromkeys(labels)
     label = next(label for label in found if label not in names)
     others = {fold_name(each): each for each in found if each not in names}
+    alike = {name: [each for each in found if fold_name(each) == fold_name(name)] for name in names}
     meant = next((name for name in names if fold_name(name) == fold_name(label)), None)
     fix, what = "correct the label, or train on data that has it", "was never seen in training"
     if not learned:
@@ -39,7 +48,12 @@ def _explain_unknown(
     if meant is not None:
         what = f"differs from '{meant}' in case, spaces, - or _ alone"
         fix = f"spell it '{meant}'"
-        if not learned:
+        if merged and any(
+            len(each) > 1 for each in alike.values()
+        ):  # a name cannot have two spellings
+            rows = [(old, name) for name, olds in alike.items() for old in olds if old != name]
+            fix = f"{write_table(rows)}  # {MERGED}"
+        elif not learned:
             fix = spell_names([others.get(fold_name(name), name) for name in names])
     elif not learned and _are_numbered(found, names):
         what = "is none of the rows of the head, whose names may be others"

@@ -16,6 +16,7 @@ from plmctl.tasks.readers.label_text import group_alike, spell_label
 from plmctl.tasks.record import Example
 from plmctl.text.tabular import cells_of, spell_row
 
+MERGED = "then task.reader.merged_by=labels.csv"
 SHOWN = 10  # labels of the table that no example has
 
 
@@ -29,8 +30,13 @@ def propose_table(labels: Mapping[str, int]) -> str:
     rows = []
     for group in group_alike(labels):
         new = max(group, key=lambda name: labels[name])
-        rows += [spell_row([old, new]) for old in group if old != new]
-    return f"printf '%s\\n' {shlex.join(rows)} > labels.csv" if rows else ""
+        rows += [(old, new) for old in group if old != new]
+    return write_table(rows) if rows else ""
+
+
+def write_table(rows: Iterable[tuple[str, str]]) -> str:
+    """The command for a table of pairs: a label, and the label it counts as."""
+    return f"printf '%s\\n' {shlex.join(map(spell_row, rows))} > labels.csv"
 
 
 class MergedLabels:

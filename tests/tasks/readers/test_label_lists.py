@@ -16,6 +16,7 @@ import pytest
 from plmctl.config.build import build
 from plmctl.config.compose import compose
 from plmctl.core.errors import DataError, PlmctlError
+from plmctl.tasks.answers.label_ids import label_ids
 from plmctl.tasks.check import check_task
 from plmctl.tasks.readers.label_lists import count_places, is_list, read_list
 from plmctl.tasks.readers.label_text import describe_names, group_alike
@@ -197,6 +198,18 @@ def test_spellings_of_one_label_are_told_as_that(tmp_path: Path) -> None:
     )
     assert "label 'Neg' differs from 'neg' in case, spaces, - or _ alone" in out
     assert "fix: # spell it 'neg'" in out
+
+
+@pytest.mark.parametrize("labels", [["top up", "card", "Top-up"], ["TOPUP", "card", "top_up"]])
+def test_a_file_with_two_spellings_of_a_label_gets_a_table(labels: list[str]) -> None:
+    """Other names for the rows of the head would have one of both spellings alone."""
+    pairs = [(label, f"new.csv:{line}") for line, label in enumerate(labels, 2)]
+    with pytest.raises(DataError) as found:
+        label_ids(pairs, ["card", "top up"], merged=True)
+    command, _, then = str(found.value).partition("fix: ")[2].partition("  # ")
+    assert then == "then task.reader.merged_by=labels.csv"
+    rows = shlex.split(command)
+    assert rows[2:-2] == [f"{label},top up" for label in labels if label not in ("card", "top up")]
 
 
 def test_values_that_are_none_are_no_labels(tmp_path: Path) -> None:
