@@ -137,8 +137,25 @@ def read_parts(task: Task, folder: Path) -> dict[str, KeptPart]:
             found[name] = KeptPart(file, text, task.splits.read_file(file, task.columns))
     if "train" not in found:
         allowed = f"a folder that data clean wrote, with train{kind}"
-        raise ConfigError("keep_parts", str(folder), allowed, fix="keep_parts=null")
+        fix = "keep_parts=null"
+        other = next((each for each in KINDS if (folder / f"train{each}").is_file()), "")
+        if other:
+            allowed = f"parts of the form of the table, {kind}; these are {other}"
+            fix = f"a {other} table of the new rows"
+            fix = _spell_conversion(task, other) if other in JSON else fix
+        raise ConfigError("keep_parts", str(folder), allowed, fix=fix)
     return found
+
+
+def _spell_conversion(task: Task, kind: str) -> str:
+    """The command that makes rows of JSON of a table, and the table for the next call."""
+    table = _find_table(task)
+    (_, names), text = next(cells_of(table)), task.columns.get("text")
+    field = spell_setting("field", text) if text in names else "field=<its column>"
+    made = table.with_suffix("")
+    line = ["data filter", str(table), field, "'rule=[html,pii]'"]
+    line += [spell_setting("out", made), "compression=none"]
+    return f"plmctl {' '.join(line)}, then data clean {made}/00000{kind}"
 
 
 def extend_parts(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from plmctl.tasks.classification import Classification
 from plmctl.tasks.cleaned import choose_rows, clean_table, describe_part, describe_shares
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
+from tests.command import plmctl
 
 COLUMNS = {"text": "Text", "label": "Art", "bundle": "Kunde"}
 ROWS = [
@@ -279,3 +281,19 @@ def test_data_check_counts_what_data_clean_leaves_out(tmp_path: Path) -> None:
     names = ("empty texts", "contradictory labels", "duplicate examples")
     assert [found[name].numbers["count"] for name in names] == [3, 3, 2]
     assert [len(own) for own in dropped.values()] == [3, 3, 2]
+
+
+def test_a_table_of_another_form_than_the_parts_gets_the_command_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parts").mkdir()
+    rows = [{"text": f"row {n}", "label": "ab"[n % 2]} for n in range(4)]
+    Path("parts/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("new.csv").write_text("body,label\na new text,a\n")
+    words = ["task=classification", "keep_parts=parts"]
+    said = plmctl("data", "clean", "new.csv", *words, "task.columns.text=body", code=2)
+    fix = said.partition("fix: ")[2].partition("  # then data clean ")
+    plmctl(*shlex.split(fix[0])[1:])
+    said = plmctl("data", "clean", fix[2].strip(), *words)
+    assert "train: 5 rows" in said
