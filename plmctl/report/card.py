@@ -20,8 +20,8 @@ from plmctl.config.spec import key_of
 from plmctl.core.spelling import spell_word
 from plmctl.data.held_out import read_held_out
 from plmctl.data.shards import is_tokens, read_manifest
-from plmctl.report.card_front import write_front
-from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
+from plmctl.report.card_front import find_pipeline, write_front
+from plmctl.report.page import MARK, Block, Code, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.report.text import describe_method, describe_warmup, format_number, spell_within
 from plmctl.runs.own_rate import scale_rate
 from plmctl.storage.atomic import write_text
@@ -39,6 +39,13 @@ SUFFIXES = (".yaml", ".yml")
 FACTS = ("license", "language", "name")  # facts that no config knows
 FEW = 20  # labels that a sentence lists
 UNSTATED = "Not stated."
+# {(library, pipeline): a program}; without truncation a text of many tokens ends in an error
+USES = {
+    ("transformers", "text-classification"): """from transformers import pipeline
+
+answer = pipeline("text-classification", "{folder}")
+print(answer("A text of any length.", truncation=True))"""
+}
 
 
 def make_card(
@@ -64,7 +71,9 @@ def make_card(
         folder, config, facts, scores, name=name, data=data, library=library, plugins=plugins
     )
     blocks = _body(folder, config, result, decided, [each for each in how if each])
-    body = render_markdown(blocks, charts="")
+    use = USES.get((library, find_pipeline(config, plugins)), "").format(folder=name)
+    example: list[Block] = [Heading("Use"), Code(use)] if use else []
+    body = render_markdown([*example, *blocks], charts="")
     return f"{front}\n# {name}\n\n{body}\n{_fold_settings(config)}\n{MARK}\n"
 
 

@@ -47,7 +47,7 @@ def write_front(
         plugins: Packages outside plmctl whose parts may be imported.
     """
     task = config.get("task") or {}
-    tag = _find_pipeline(config, plugins)
+    tag = find_pipeline(config, plugins)
     recipe = Path(str(config.get("recipe") or "")).stem
     stated = [word.strip() for word in facts.get("language", "").split(",") if word.strip()]
     fields = {
@@ -88,7 +88,7 @@ def _list_languages(config: Mapping[str, Any]) -> Iterator[str]:
             yield code[1]
 
 
-def _find_pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
+def find_pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
     """The task of the model, in the words of Hugging Face's hub; empty if its parts do not say it,
     or belong to a plug-in that may not be imported.
     """

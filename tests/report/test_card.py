@@ -132,6 +132,15 @@ def test_too_little_held_out_text_has_one_heading(tokens: int, tmp_path: Path) -
     assert ("too few for a validation" in card) is (tokens < 2_000)
 
 
+def test_use_by_transformers_cuts_long_texts(tuned: Path) -> None:
+    config = {"task": TASK}
+    text = make_card(tuned, config, {"name": "mine"}, library="transformers")
+    (call,) = [line for line in text.splitlines() if "truncation=True" in line]
+    assert call.strip().startswith("print(answer(")
+    assert 'pipeline("text-classification", "mine")' in text
+    assert "## Use\n" not in make_card(tuned, config)
+
+
 def test_the_hub_reads_it(tuned: Path) -> None:
     hub = pytest.importorskip("huggingface_hub")
     config = RunLog.read(tuned).config | {"checkpoint": "hf:google-bert/bert-base-cased@main"}
