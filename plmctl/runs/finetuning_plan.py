@@ -24,6 +24,7 @@ from plmctl.config.model_settings import model_settings
 from plmctl.config.spec import thaw
 from plmctl.config.walks import select
 from plmctl.core.batch import Rows
+from plmctl.core.errors import list_some
 from plmctl.core.terminal import WARN, counted
 from plmctl.inputs.known_text import describe_links
 from plmctl.models.base import Model
@@ -53,6 +54,7 @@ from plmctl.runs.unfreezing import make_stages
 from plmctl.tasks import inference
 from plmctl.tasks.capabilities import find_lesson, noise_of
 from plmctl.tasks.inference import Split
+from plmctl.tasks.readers.holding import find_units
 from plmctl.tasks.readers.label_text import SETTING, describe_names
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.bundles import spell_known
@@ -247,6 +249,7 @@ def _describe_data(
         if name == "dev" and task.splits.held_share:
             folds = task.settings.folds
             how = f"task.fold={task.settings.fold} of {folds}" if folds else ""
+            how += _describe_undivided(task, train.examples) if folds else ""
             notes.append(_describe_held(task, train.examples, split.examples, name, how))
         session.say(f"{name}: {'; '.join(filter(None, notes))}")
     if task.splits.tested_share and (test := task.read("test")):
@@ -296,6 +299,18 @@ def _describe_held(
     bundles = describe_bundles(train, held, name)
     by = f"in whole bundles: {bundles}" if bundles else "by what they say"
     return f"held out of train {by} ({share})"
+
+
+def _describe_undivided(task: Task, train: Sequence[Example]) -> str:
+    """Words on labels that no fold has in dev, since one text or bundle has all their rows."""
+    unit, labels = task.splits.unit, task.splits.labels
+    found = find_units(train, unit=unit, labels=labels)
+    alone = {label: keys[0] for label, keys in found.items() if len(keys) == 1}
+    rows = counted(sum(unit(each) in alone.values() for each in train), "row")
+    said = (
+        f"; {rows} in train of every fold, for labels of one text or bundle: {list_some([*alone])}"
+    )
+    return said if alone else ""
 
 
 def _has_marks(rows: Rows, name: str) -> bool:

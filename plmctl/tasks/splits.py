@@ -151,7 +151,8 @@ class Splits:
         if self.tested_share:
             train, test = hold_out(train, self.tested_share, **how)
         if self.folds and self.held_share:
-            train, dev = take_fold(train, self.fold, self.folds, unit=self.unit)
+            one: Any = {"unit": self.unit, "labels": self.labels}
+            train, dev = take_fold(train, self.fold, self.folds, **one)
         elif self.held_share:
             train, dev = hold_out(train, self.held_share, **how)
         return {"train": [*train], "dev": dev, "test": test}

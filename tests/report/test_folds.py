@@ -38,7 +38,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str
         run = sweep / str(fold)
         (run / "predictions").mkdir(parents=True)
         write_spec(spec, run)
-        dev = take_fold(examples, fold, FOLDS, unit=lambda example: example.unit)[1]
+        how: Any = {"unit": lambda example: example.unit, "labels": lambda example: ()}
+        dev = take_fold(examples, fold, FOLDS, **how)[1]
         right = 0
         with (run / "predictions/dev.jsonl").open("w") as file:
             for number in (int(example.id) for example in dev):

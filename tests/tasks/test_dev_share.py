@@ -16,7 +16,7 @@ from plmctl.report.card import make_card
 from plmctl.runs import finetuning
 from plmctl.tasks import inference
 from plmctl.tasks.check import check_task
-from plmctl.tasks.readers.holding import hold_out
+from plmctl.tasks.readers.holding import hold_out, take_fold
 from plmctl.tasks.record import Example
 from plmctl.tasks.splits import describe_bundles
 from plmctl.tasks.task import Task
@@ -116,6 +116,22 @@ def test_every_example_is_in_dev_of_one_fold(tmp_path: Path) -> None:
     for part, dev in zip(parts, devs, strict=True):
         assert not set(texts(part.read("train"))) & set(dev)
         assert len(part.read("train")) == 45
+
+
+@pytest.mark.parametrize("folds", [2, 3, 5])
+def test_train_of_each_fold_has_all_labels_of_its_dev(folds: int) -> None:
+    """Rare labels, with one to six rows of one to three bundles, whichever parts they fall into."""
+    how = {"unit": lambda row: row[0], "labels": lambda row: [row[1]]}
+    rows = [(f"u{n}", "usual") for n in range(30)]
+    rows += [(f"{copy}{n}", f"rare {n}") for n in range(12) for copy in range(1 + n % 3)] * 2
+    devs: Counter[tuple[str, str]] = Counter()
+    for fold in range(folds):
+        train, dev = take_fold(rows, fold, folds, **how)
+        assert {label for _, label in dev} <= {label for _, label in train}
+        assert not {unit for unit, _ in dev} & {unit for unit, _ in train}
+        devs.update(dev)
+    alone = {(f"0{n}", f"rare {n}") for n in range(0, 12, 3)}  # of one bundle: never in dev
+    assert devs == Counter(row for row in rows if row not in alone)
 
 
 def test_rows_of_one_group_are_in_one_fold(tmp_path: Path) -> None:

@@ -11,22 +11,52 @@ Example = TypeVar("Example")
 
 
 def take_fold(
-    examples: Sequence[Example], fold: int, folds: int, *, unit: Callable[[Example], str]
+    examples: Sequence[Example],
+    fold: int,
+    folds: int,
+    *,
+    unit: Callable[[Example], str],
+    labels: Callable[[Example], Iterable[str]],
 ) -> tuple[list[Example], list[Example]]:
     """(train, dev) of one of `folds` parts, each of which is dev once; in the order of `examples`.
 
     Examples of one `unit` are in one part. Units are dealt out in the order of their hashes, each
-    to the part with the fewest examples: the parts are about equally large.
+    to the part with the fewest examples: the parts are about equally large. All `labels` of dev
+    occur in train, too. If one part has all examples of a label, a unit of it goes to another part;
+    a label with one unit is in no dev.
     """
     sizes = Counter(unit(example) for example in examples)
     parts, filled = dict[str, int](), [0] * folds
     for key in sorted(sizes, key=lambda key: hashlib.sha256(key.encode()).digest()):
         parts[key] = filled.index(min(filled))
         filled[parts[key]] += sizes[key]
+    units = find_units(examples, unit=unit, labels=labels).values()
+    for keys in units:
+        if len(keys) > 1 and len({parts[key] for key in keys}) == 1:
+            others = [part for part in range(folds) if part != parts[keys[0]]]
+            parts[keys[-1]] = min(others, key=lambda part: filled[part])
+            filled[parts[keys[-1]]] += sizes[keys[-1]]
+    for keys in units:
+        if len({parts[key] for key in keys}) == 1:
+            parts |= dict.fromkeys(keys, folds)
     sides: tuple[list[Example], list[Example]] = ([], [])
     for example in examples:
         sides[parts[unit(example)] == fold].append(example)
     return sides
+
+
+def find_units(
+    examples: Iterable[Example],
+    *,
+    unit: Callable[[Example], str],
+    labels: Callable[[Example], Iterable[str]],
+) -> dict[str, list[str]]:
+    """{label: the units with it, in their order}."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for example in examples:
+        for label in labels(example):
+            found[label][unit(example)] = None
+    return {label: [*keys] for label, keys in sorted(found.items())}
 
 
 def hold_out(
