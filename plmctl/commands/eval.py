@@ -375,7 +375,7 @@ class Evaluate(TaskUser, Command):
             "file": list_some(list_files(examples), 3),
             "predictions": name_file(file),
             **keep_said({"runtime": Told(how["runtime"].describe())}),
-            **compare_simple(loaded, task, answered, file, own=own),
+            **compare_simple(loaded, task, replace(answered, name=shown_as), file, own=own),
         }
         shown = answered.tabulate(task, extra, seed=self.seed)
         title = f"{task.name}: {shown_as}"
