@@ -18,7 +18,7 @@ import numpy as np
 from plmctl.analysis.runs import read_result
 from plmctl.analysis.scored import read_scored
 from plmctl.core.errors import DataError, UsageError, did_you_mean, find_alike
-from plmctl.core.spelling import spell_setting, spell_word
+from plmctl.core.spelling import spell_line, spell_setting, spell_word
 from plmctl.data import held_out
 from plmctl.report.decided import find_decided, name_best, read_task
 from plmctl.storage.paths import find_near
@@ -133,10 +133,12 @@ def _find_file(place: Path, split: str) -> Path:
         {each.stem for folder in tried for each in folder.parent.glob("*.jsonl")} - {"metrics"}
     )
     if there:
+        run = [spell_line("eval", place, f"split={split}")]
+        run = run if (place / "config.yaml").is_file() else []
         raise DataError(
             f"no predictions of the split '{split}'; there are those of {', '.join(there)}",
             file=place,
-            fix=f"--split {there[0]}",
+            fix=", or ".join([*run, f"--split {there[0]}"]),
         )
     if (place / held_out.FILE).is_file():
         what = "a pretraining has losses, and no predictions; a report has those of several runs"

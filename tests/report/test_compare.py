@@ -121,6 +121,7 @@ def test_a_run_is_scored_as_its_task(tmp_path: Path) -> None:
     assert result.exit_code == 3
     assert "there are those of dev" in result.output
     assert "--split dev" in result.output
+    assert f"fix: plmctl eval {runs[0]} split=test" in " ".join(result.output.split())
 
 
 def test_questions_are_compared_by_their_answers(tmp_path: Path) -> None:
