@@ -130,7 +130,7 @@ def _choose_notes(metric: str, notes: Sequence[str], study: StudyFolder) -> list
     """The notes on a metric, which begin with its name, its key or its task."""
     node = (study.settings.get("metrics") or {}).get(metric) or {}
     names = (f"{metric}:", f"{node.get('of')}:", f"{node.get('key')} ")
-    return [line for line in notes if line.removeprefix("† ").startswith(names)]
+    return [line for line in notes if line.removeprefix("† ").removeprefix("‡ ").startswith(names)]
 
 
 def _draw_metric(

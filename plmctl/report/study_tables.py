@@ -254,9 +254,13 @@ def _sees_nothing(row: Mapping[str, Any]) -> bool:
 
 
 def mark_verdict(row: Mapping[str, Any]) -> str:
-    """The verdict with the mark of models that learned nothing, which a note explains."""
-    mark = row.get("mark") or ""  # tables of older versions have none
-    return f"{describe_verdict(row)} {mark}".strip()
+    """The verdict with its marks, which notes explain."""
+    return f"{describe_verdict(row)} {list_marks(row)}".strip()
+
+
+def list_marks(row: Mapping[str, Any]) -> str:
+    """`†‡`: models that learned little, and other noise; tables of older versions have none."""
+    return f"{row.get('mark') or ''}{row.get('noise_mark') or ''}"
 
 
 def describe_verdict(row: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from plmctl.report.study_tables import (
     format_figures,
     format_number,
     format_p,
+    list_marks,
     name_family,
     name_level,
     name_metric,
@@ -117,7 +118,7 @@ def _list_cells(
         spread = means[place] + (rf" \pm {deviations[place]}" if deviations[place] else "")
         spread = rf"\mathbf{{{spread}}}" if format_number(row["mean"]) == best else spread
         difference = _spell_difference(row["difference"], row["low"], row["high"])
-        mark = escape(row.get("mark") or "")
+        mark = escape(list_marks(row))
         p = {"": mark, "-": f"--{mark}"}.get(shown := format_p(row), f"${shown}${mark}")
         cells.append([*number, f"${spread}$", difference, p])
     return cells
@@ -142,6 +143,10 @@ def _explain(record: Mapping[str, Any], bold: bool) -> str:
     """The caption behind the title: what the columns are, and what is not there yet."""
     baseline, level = escape(str(record["baseline"])), escape(name_level(record))
     text = MEANS.format(seeds=count_seeds(record))
+    noises: Mapping[str, str] = record.get("validated_under") or {}
+    for noise in dict.fromkeys(noises.values()):
+        names = ", ".join(name for name, own in noises.items() if own == noise)
+        text += f" {escape(names)}: validated under {escape(noise)}."
     text += BOLD.format(baseline=baseline, alpha=ALPHA) if bold else ""
     if any(row["difference"] is not None for row in record["rows"]):
         number = count_tested(record)

@@ -22,10 +22,12 @@ from plmctl.report.study_tables import (
     format_number,
     format_p,
     list_equal,
+    list_marks,
     name_metric,
 )
 from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs, spell_tuning_lengths
 from plmctl.study.looks import Looks
+from plmctl.study.masks import list_noises
 from plmctl.study.plan import StudyPlan
 from plmctl.study.prospects import list_prospects
 from plmctl.study.results import NOT_RUN, Results
@@ -65,6 +67,8 @@ def show_plan(
         console.print(f"budget.hours={hours:g}: no seed begins that would not fit into this time")
     for task, length in spell_tuning_lengths(plan).items():
         console.print(f"fine-tuning on {task}: {length} ({NOT_OF_THE_BUDGET})")
+    for line in list_noises(plan):
+        console.print(line)
     for line in plan.study.left_out:
         console.print(f"left out until it is given: {line}")
     for line in list_prospects(plan):
@@ -153,7 +157,7 @@ def describe_plan(
     costs = estimate_costs(plan, results)
     left_out = plan.study.left_out
     record = {"cells": len(plan.cells), "jobs": jobs, "arms": costs, "left_out": left_out}
-    record["prospects"] = list_prospects(plan)
+    record |= {"prospects": list_prospects(plan), "noise": list_noises(plan)}
     schedule = (
         [{"seeds": seeds, "share": share} for seeds, share in looks.schedule()] if looks else []
     )
@@ -204,7 +208,7 @@ def _show_metric(rows: Sequence[Mapping[str, Any]]) -> None:
     columns["detects"] = [format_detectable(row) for row in rows]
     columns["expected"] = [row["expected"] for row in rows]
     columns["verdict"] = [
-        f"{row['verdict'] or describe_verdict(row)} {row.get('mark') or ''}".strip() for row in rows
+        f"{row['verdict'] or describe_verdict(row)} {list_marks(row)}".strip() for row in rows
     ]
     columns["published"] = [
         f"{format_number(row['published'])} {row['unit']}".strip() for row in rows

@@ -35,8 +35,10 @@ from plmctl.study.costs import spell_tuning_lengths
 from plmctl.study.latex import format_latex
 from plmctl.study.learned import MARK, Unlearned
 from plmctl.study.looks import Looks, judge_tested
+from plmctl.study.masks import MARK as OTHER_NOISE
+from plmctl.study.masks import explain_other_noise, find_other_noise, name_noises
 from plmctl.study.results import Results, list_missing
-from plmctl.study.study import PRETRAIN, Metric, Study
+from plmctl.study.study import PRETRAIN, Study
 from plmctl.study.untrained import describe_untrained
 
 ONE_SEED = (
@@ -160,9 +162,8 @@ def write_table(
         The content of table.json.
     """
     rows = make_rows(study, results, looks)
-    marked = Unlearned(results).find_marked()
-    for row in rows:
-        row["mark"] = MARK if row["arm"] in marked.get(row["metric"], ()) else ""
+    _mark(rows, results)
+    noises = name_noises(results.plan)
     notes = [*notes, *warnings, *_list_notes(study, results, rows)]
     lower = {name for name, metric in study.metrics.items() if results.lower_is_better(metric)}
     floors = {name: results.find_floors(metric) for name, metric in study.metrics.items()}
@@ -179,10 +180,11 @@ def write_table(
         "jobs": len(results.states),
         "notes": notes,
         "about": {
-            name: _describe(study.metrics[name], own, name in lower, not results.validates)
+            name: _describe(results, name, own, name in lower, noises.get(name, ""))
             for name, own in floors.items()
         },
         "floors": floors,
+        "validated_under": noises,
     }
     if looks:
         record["looks"] = [{"seeds": look.seeds, "share": look.share} for look in looks.made]
@@ -193,6 +195,14 @@ def write_table(
     write_text(folder / "table.tex", format_latex(paper, lower))
     write_page(_blocks(study, results, record), folder / "table.md")
     return record
+
+
+def _mark(rows: Sequence[Row], results: Results) -> None:
+    """Give the rows the marks that stand next to their verdicts."""
+    marked, other = Unlearned(results).find_marked(), find_other_noise(results.plan)
+    for row in rows:
+        row["mark"] = MARK if row["arm"] in marked.get(row["metric"], ()) else ""
+        row["noise_mark"] = OTHER_NOISE if row["arm"] in other.get(row["metric"], ()) else ""
 
 
 def _list_notes(study: Study, results: Results, rows: Sequence[Row]) -> list[str]:
@@ -206,6 +216,7 @@ def _list_notes(study: Study, results: Results, rows: Sequence[Row]) -> list[str
         *results.list_held_out(),
         *results.list_ways(),
         *results.list_ties(),
+        *explain_other_noise(results.plan),
         *Unlearned(results).list_notes(),
     ]
 
@@ -280,10 +291,14 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     return blocks
 
 
-def _describe(metric: Metric, floors: Mapping[str, float], lower: bool, sampled: bool) -> str:
-    held_out = ""
+def _describe(
+    results: Results, name: str, floors: Mapping[str, float], lower: bool, noise: str
+) -> str:
+    metric, held_out = results.plan.study.metrics[name], ""
     if metric.validated:
-        held_out = f", on {'a sample, no validation: ' if sampled else ''}the held-out documents"
+        sampled = "" if results.validates else "a sample, no validation: "
+        held_out = f", on {sampled}the held-out documents"
+        held_out += f", validated under {noise}" if noise else ""
     where = f"pretraining{held_out}" if metric.of == PRETRAIN else metric.of
     source = metric.published.source if metric.published else ""
     side = "lower" if lower else "higher"

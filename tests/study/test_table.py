@@ -28,6 +28,7 @@ from plmctl.report.study_tables import count_tested, explain_table, make_metric_
 from plmctl.storage.job_events import JobEvents
 from plmctl.storage.reading import read_json
 from plmctl.study.latex import format_latex
+from plmctl.study.masks import list_noises
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results, list_warnings
 from plmctl.study.show import show_table
@@ -38,6 +39,7 @@ from tests.report import fabricated
 from tests.study import toy_study
 
 Planned = Callable[..., StudyPlan]
+LM = "loss/mlm"
 LOSS = {("slow", 0): 2.0, ("slow", 1): 2.1, ("fast", 0): 1.5, ("fast", 1): 1.61}
 DEV = {  # of (arm, seed): setting -> the scores of two restarts
     ("slow", 0): [[0.5, 0.7], [0.8, 0.2]],
@@ -789,3 +791,33 @@ def test_arms_of_different_seeds_are_told_apart_from_their_means() -> None:
         return _is_uneven(study, [base, {**other, "test": test}])
 
     assert (judge(0, 1), judge(0, 1, 2), judge(2, 3, test="Welch t")) == (False, True, False)
+
+
+def test_the_noise_of_validation_is_named_and_marked_where_arms_train_with_another(
+    planned: Planned, here: Path
+) -> None:
+    """The mark is on the arm whose masks are not those of the baseline; BERT's masks are those of
+    validation.
+    """
+    word = ["noise=[whole_word_mask]", "noise.whole_word_mask.rate=0.3"]
+    arms = {"slow": ["optim.lr=1e-3"], "fast": ["optim.lr=1e-2"], "word": word}
+    plan = planned(
+        arms=arms, finetune={"tasks": {}}, metrics={"loss": {"of": "pretrain", "key": LM}}
+    )
+    for cell in plan.cells:
+        lines = [{"step": 1, "tokens": 10, "seconds": 1.0}, {"step": 1, f"valid/{LM}": 2.0}]
+        write(here / str(cell.pretrain), "metrics.jsonl", lines)
+    table = write_table(plan.study, results(plan, here), here)
+    assert {row["arm"]: row["noise_mark"] for row in table["rows"]} == {
+        "slow": "",
+        "fast": "",
+        "word": "‡",
+    }
+    line = "loss: validated under token_mask 0.15; trained with whole_word_mask 0.3: word"
+    assert line in table["notes"]
+    assert list_noises(plan) == [line]
+    assert "validated under token_mask 0.15;" in table["about"]["loss"]
+    assert r" loss: validated under token\_mask 0.15." in (here / "table.tex").read_text()
+    assert any(note.startswith("‡ loss: word and the baseline") for note in table["notes"])
+    alone = planned(metrics={"loss": {"of": "pretrain", "key": LM}})
+    assert list_noises(alone) == ["loss: validated under token_mask 0.15"]
