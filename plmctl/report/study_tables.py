@@ -259,7 +259,7 @@ def mark_verdict(row: Mapping[str, Any]) -> str:
 
 
 def list_marks(row: Mapping[str, Any]) -> str:
-    """`†‡`: models that learned little, and other noise; tables of older versions have none."""
+    """`†‡`: models of little worth, and other noise; tables of older versions have none."""
     return f"{row.get('mark') or ''}{row.get('noise_mark') or ''}"
 
 

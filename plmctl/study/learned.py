@@ -1,4 +1,4 @@
-"""Runs of a study without a lesson learned: differences among them say nothing."""
+"""Runs of a study that learned nothing, or are no better than simple models."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ UNBEATEN = (
     " simple models of the same examples answer at least as well"
 )
 ONE_ANSWER = "{task}: {count} give one answer to every example (in brackets how many runs)"
-MARKED = (
-    "{mark} {metric}: {arms} and the baseline learned nothing in half of their runs or more: {why}."
-    " Their p and verdict say nothing about what is learned."
+MARKED = "{mark} {metric}: {arms} and the baseline, in half of their runs or more, {what}"
+CONSTANT = (
+    "learned nothing: they give one answer to all. Their p and verdict say nothing about what is"
+    " learned."
 )
-TUNED = "they give one answer to all, or simple models score as well"
+BELOW = (
+    "scored no better than simple models without pretraining. Their p and verdict are of models"
+    " that are of no use yet."
+)
 PRETRAINED = (
-    "their losses are no better than those of the frequencies of single tokens, or of one constant"
-    " answer"
+    "learned nothing: their losses are no better than those of the frequencies of single tokens,"
+    " or of one constant answer. Their p and verdict say nothing about what is learned."
 )
 
 
 class Unlearned:
-    """The done runs that learned nothing."""
+    """The done runs that learned nothing, or are no better than simple models."""
 
     def __init__(self, results: Results) -> None:
         self.results, self.plan = results, results.plan
@@ -52,7 +56,9 @@ class Unlearned:
         return {place: names for place, names in found.items() if names}
 
     def is_idle(self, metric: Metric, arm: str) -> bool:
-        """Whether half of the runs of an arm or more have learned nothing that a metric counts."""
+        """Whether half of the runs of an arm or more have learned nothing that a metric counts, or
+        are no better than simple models.
+        """
         task = self._find_source(metric)
         if task == PRETRAIN:
             if metric.key.startswith("start/"):  # before anything is learned
@@ -65,13 +71,18 @@ class Unlearned:
         idle = self.unbeaten.get((task, arm), set()) | self.constant.get((task, arm), set())
         return bool(idle) and 2 * len(idle) >= len(self.runs[task, arm])
 
+    def _is_constant(self, metric: Metric, arm: str) -> bool:
+        """Whether half of the fine-tunings of an arm or more give one answer to all."""
+        place = self._find_source(metric), arm
+        return 2 * len(self.constant.get(place, ())) >= len(self.runs.get(place, ())) > 0
+
     def _find_source(self, metric: Metric) -> str:
         """The task of a metric, or pretraining: the runs that give its values."""
         node = self.plan.study.evals.get(metric.of)
         return node.of if node else metric.of
 
     def find_marked(self) -> dict[str, list[str]]:
-        """{metric: the arms that learned nothing of it, as the baseline}."""
+        """{metric: the arms that are idle in it, as the baseline is}."""
         study, found = self.plan.study, dict[str, list[str]]()
         for name, metric in study.metrics.items():
             if self.is_idle(metric, study.baseline):
@@ -85,8 +96,15 @@ class Unlearned:
         """The lines on them below a table."""
         metrics, lines = self.plan.study.metrics, list[str]()
         for name, arms in self.find_marked().items():
-            why = PRETRAINED if self._find_source(metrics[name]) == PRETRAIN else TUNED
-            lines.append(MARKED.format(mark=MARK, metric=name, arms=", ".join(arms), why=why))
+            metric = metrics[name]
+            constant = self._is_constant(metric, self.plan.study.baseline)
+            found: dict[str, list[str]] = {}
+            for arm in arms:
+                tuned = CONSTANT if constant and self._is_constant(metric, arm) else BELOW
+                what = PRETRAINED if self._find_source(metric) == PRETRAIN else tuned
+                found.setdefault(what, []).append(arm)
+            for what, own in found.items():
+                lines.append(MARKED.format(mark=MARK, metric=name, arms=", ".join(own), what=what))
         return [*_spell(ONE_ANSWER, self.constant), *_spell(UNBEATEN, self.unbeaten), *lines]
 
 

@@ -28,6 +28,7 @@ from plmctl.report.study_tables import count_tested, explain_table, make_metric_
 from plmctl.storage.job_events import JobEvents
 from plmctl.storage.reading import read_json
 from plmctl.study.latex import format_latex
+from plmctl.study.learned import Unlearned
 from plmctl.study.masks import list_noises
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results, list_warnings
@@ -821,3 +822,27 @@ def test_the_noise_of_validation_is_named_and_marked_where_arms_train_with_anoth
     assert any(note.startswith("‡ loss: word and the baseline") for note in table["notes"])
     alone = planned(metrics={"loss": {"of": "pretrain", "key": LM}})
     assert list_noises(alone) == ["loss: validated under token_mask 0.15"]
+
+
+@pytest.mark.parametrize(
+    ("constant", "said"),
+    [(True, "learned nothing: they give one answer"), (False, "no better than")],
+)
+def test_a_model_below_simple_ones_has_not_learned_nothing(
+    planned: Planned, here: Path, constant: bool, said: str
+) -> None:
+    plan = planned()
+    simple = {"dev": {"words": {"accuracy": 0.9}}}
+    for cell in plan.cells:
+        lines = [{"step": 1, "tokens": 10, "seconds": 1.0}, {"step": 1, f"valid/{LM}": 2.0}]
+        write(here / str(cell.pretrain), "metrics.jsonl", lines)
+        for (name,) in cell.tuned["toy"]:
+            write(here / name, "metrics.jsonl", [{"step": 4, "seconds": 2.0}])
+            write(here / name, "result.json", {"metrics": {"dev": {"accuracy": 0.6}}})
+            write(here / name, "baselines.json", simple)
+            (here / name / "run/predictions").mkdir()
+            guesses = [{"gold": gold, "guess": "a" if constant else gold} for gold in "ab"]
+            write(here / name, "predictions/dev.jsonl", guesses)
+    (note,) = (line for line in Unlearned(results(plan, here)).list_notes() if "† toy" in line)
+    assert said in note
+    assert ("learned nothing" in note) is constant
