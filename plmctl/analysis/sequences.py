@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from plmctl.analysis.statistics import Difference, correct, find_levels
+from plmctl.analysis.statistics import ALPHA, Difference, correct
 
 FIRST = 3  # seeds before the first look: two say little about a spread
 
@@ -45,7 +45,8 @@ class Evidence:
         p: The smallest of p / share over its looks, at most 1; it is below a level with at most
             that probability where there is no difference, whenever one stops.
         p_holm: The same after Holm's correction over all comparisons.
-        level: The level of the plain p-value at the newest look, which share and correction leave.
+        level: The level of the plain p-value at the newest look: its share of ALPHA / m, the first
+            step of Holm's correction for m comparisons. It is one for all, whatever was observed.
         share: The share of the newest look.
         difference: The difference at the look that gave the smallest.
     """
@@ -88,9 +89,9 @@ def evaluate_looks(
                 best[name] = p, difference
             shares[name] = look.share
     ps = [best[name][0] if name in best else 1.0 for name in family]
-    columns = zip(family, correct(ps), find_levels(ps), strict=True)
+    level = ALPHA / max(1, len(ps))
     return {
         name: Evidence(best[name][0], p_holm, level * shares[name], shares[name], best[name][1])
-        for name, p_holm, level in columns
-        if name in best and p_holm is not None and level is not None
+        for name, p_holm in zip(family, correct(ps), strict=True)
+        if name in best and p_holm is not None
     }

@@ -124,21 +124,6 @@ def correct(ps: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def find_levels(ps: Sequence[float | None]) -> list[float | None]:
-    """The level below which each p-value has to be, the others being as they are, so that Holm's
-    correction leaves it below ALPHA; None stays None.
-
-    The k-th smallest of m is tested at ALPHA / (m - k + 1). After the first that is not below its
-    level, none is: these all share that level.
-    """
-    rejected = sum(p is not None and p < ALPHA for p in correct(ps))
-    known = sorted((p, index) for index, p in enumerate(ps) if p is not None)
-    levels: list[float | None] = [None] * len(ps)
-    for rank, (_, index) in enumerate(known):
-        levels[index] = ALPHA / (len(known) - min(rank, rejected))
-    return levels
-
-
 def judge(expected: str, difference: Difference | None, p: float | None = None) -> Verdict:
     """ "held": the expected sign with a significant p-value; "not held": the other sign,
     significant; otherwise "undecided".

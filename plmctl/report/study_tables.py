@@ -23,7 +23,7 @@ SHARED = " {name} has the p of {same}: its numbers are the same in another unit.
 UNTESTED = "There is no p here: it needs two seeds of an arm and of the baseline, and a spread."
 DETECTABLE = (
     " Detectable: the smallest true difference that so many seeds with this spread show with"
-    " {power:.0%} probability (noncentral t, at the level that the correction leaves)."
+    " {power:.0%} probability (noncentral t), at one level in all rows: {level}."
 )
 NO_SPREAD = (
     " No p (-) and no verdict where every seed gave exactly the same difference: a t-test needs a"
@@ -46,7 +46,7 @@ def explain_table(table: Mapping[str, Any]) -> str:
     tested += ALONE if count > 1 else ""
     text = READING.format(level=name_level(table), tested=tested, alpha=ALPHA)
     if any(row.get("detectable") is not None for row in rows):
-        text += DETECTABLE.format(power=POWER)
+        text += DETECTABLE.format(power=POWER, level=spell_level(count, bool(looks)))
     if any(row.get("test") == "no spread" for row in rows):
         text += NO_SPREAD
     for name, same in {row["metric"]: row["p_of"] for row in rows if row.get("p_of")}.items():
@@ -76,6 +76,13 @@ def name_level(table: Mapping[str, Any]) -> str:
 def count_tested(table: Mapping[str, Any]) -> int:
     """How many comparisons have a p of their own, for which Holm's correction is."""
     return sum(row["p"] is not None and not row.get("p_of") for row in table["rows"])
+
+
+def spell_level(count: int, looks: bool = False) -> str:
+    """`0.05 / 9 = 0.0056, the first step of Holm`, of so many comparisons."""
+    level = f"{ALPHA:g} / {count} = {ALPHA / count:.2g}" if count > 1 else f"{ALPHA:g}"
+    step = ", the first step of Holm's correction" if count > 1 else ""
+    return f"{level}{step}{', times the share of the newest look' if looks else ''}"
 
 
 def name_family(count: int) -> str:

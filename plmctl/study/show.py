@@ -204,7 +204,7 @@ def _show_metric(rows: Sequence[Mapping[str, Any]]) -> None:
     columns["n"] = [str(row["n"]) for row in rows]
     for head, name in {"mean": "mean", "sd": "sd", "diff": "difference"}.items():
         columns[head] = [format_number(row[name]) for row in rows]
-    columns["p"] = [format_p(row) for row in rows]
+    columns["p (Holm)"] = [format_p(row) for row in rows]
     columns["detects"] = [format_detectable(row) for row in rows]
     columns["expected"] = [row["expected"] for row in rows]
     columns["verdict"] = [

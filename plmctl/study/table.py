@@ -313,11 +313,14 @@ def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]], notes: Sequenc
     """
     by_arm = {cost["arm"]: cost for cost in costs}
     text = io.StringIO()
-    names = [*rows[0], *(name for name in costs[0] if name != "arm"), "notes"]
+    renamed = {"p": "p_raw"}  # next to p_holm
+    names = [renamed.get(name, name) for name in rows[0]]
+    names += [*(name for name in costs[0] if name != "arm"), "notes"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     for row in rows:
         joined = " ".join(f"{seed}={value!r}" for seed, value in row["values"].items())
         cells = {**row, **by_arm[row["arm"]], "values": joined, "notes": " | ".join(notes)}
-        writer.writerow({k: guard(v) if isinstance(v, str) else v for k, v in cells.items()})
+        guarded = {k: guard(v) if isinstance(v, str) else v for k, v in cells.items()}
+        writer.writerow({renamed.get(name, name): cell for name, cell in guarded.items()})
     return text.getvalue()

@@ -127,6 +127,8 @@ def test_a_decision_stays_and_p_is_that_of_the_best_look() -> None:
     assert other not in second  # though it counts in the correction
     alone = evaluate_looks([Look(0, 1.0, {one: weak})], [one])[one]
     assert (alone.p, alone.p_holm, alone.level) == (0.9, 0.9, 0.05)
+    both = evaluate_looks([Look(0, 1.0, {one: weak, other: strong})], [one, other])
+    assert {tested.level for tested in both.values()} == {0.05 / 2}
 
 
 def literal_power(noncentrality: float, freedom: float, critical: float) -> float:

@@ -16,7 +16,6 @@ from plmctl.analysis.statistics import (
     compare_pairs,
     compare_unpaired,
     correct,
-    find_levels,
     incomplete_beta,
     judge,
     quantile,
@@ -158,21 +157,6 @@ def test_holm_against_its_definition(seed: int) -> None:
 def test_holm_passes_over_what_has_no_p() -> None:
     assert correct([0.01, None, 0.04, 0.03]) == pytest.approx([0.03, None, 0.06, 0.06])
     assert correct([]) == []
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_holms_level_is_where_a_p_value_begins_to_pass(seed: int) -> None:
-    draw = random.Random(seed)
-    ps: list[float | None] = [draw.random() ** 4 for _ in range(6)]
-    for place, level in enumerate(find_levels(ps)):
-        assert level is not None
-        passes = []
-        for p in (0.999 * level, 1.001 * level):
-            (corrected,) = correct([*ps[:place], p, *ps[place + 1 :]])[place : place + 1]
-            assert corrected is not None
-            passes.append(corrected < 0.05)
-        assert passes == [True, False] or (ps[place] or 0) < level
-    assert find_levels([0.01, None, 0.04]) == [0.025, None, 0.05]
 
 
 def test_spread() -> None:

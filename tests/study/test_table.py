@@ -196,7 +196,8 @@ def test_verdicts_among_models_that_learned_nothing_are_marked(plan: StudyPlan, 
     ]
     # the chosen setting has two restarts of two seeds
     assert "toy: slow (4), fast (4) give one answer to every example (in" in str(record["notes"])
-    assert any(note.startswith("† toy: fast and the baseline learned") for note in record["notes"])
+    told = "† toy: fast and the baseline, in half of their runs or more, learned nothing"
+    assert any(note.startswith(told) for note in record["notes"])
     for end, mark in {"md": " †", "html": ">†<", "csv": "†", "tex": r"$^\dagger$"}.items():
         assert mark in (here / f"table.{end}").read_text(encoding="utf-8")
     for file in here.glob("finetune*/run/predictions/dev.jsonl"):
@@ -415,6 +416,8 @@ def test_the_table(plan: StudyPlan, here: Path) -> None:
     assert json.loads((here / "table.json").read_text()) == json.loads(json.dumps(table))
     lines = list(csv.DictReader((here / "table.csv").open()))
     assert [float(line["mean"]) for line in lines] == [row["mean"] for row in table["rows"]]
+    assert [line["p_raw"] for line in lines] == [str(row["p"] or "") for row in table["rows"]]
+    assert "p" not in lines[0]
     assert r"slow & $" in (here / "table.tex").read_text()
     page = (here / "table.md").read_text()
     for words in (
@@ -425,6 +428,7 @@ def test_the_table(plan: StudyPlan, here: Path) -> None:
         "Time taken: 1:02:03.",
         "| detectable |",
         "show with 80% probability",
+        "at one level in all rows: 0.05 / 3 = 0.017, the first step of Holm",
         "curve-0-steps",
         "nobody",
     ):
