@@ -32,6 +32,7 @@ from plmctl.report.study_tables import (
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.formulas import guard
 from plmctl.study.costs import spell_tuning_lengths
+from plmctl.study.earlier import describe_earlier, read_earlier
 from plmctl.study.latex import format_latex
 from plmctl.study.learned import MARK, Unlearned
 from plmctl.study.looks import Looks, judge_tested
@@ -164,7 +165,9 @@ def write_table(
     rows = make_rows(study, results, looks)
     _mark(rows, results)
     noises = name_noises(results.plan)
-    notes = [*notes, *warnings, *_list_notes(study, results, rows)]
+    earlier = [] if looks else read_earlier(study, folder / "table.json")
+    notes = [*notes, *warnings, *describe_earlier(study, earlier)]
+    notes += _list_notes(study, results, rows)
     lower = {name for name, metric in study.metrics.items() if results.lower_is_better(metric)}
     floors = {name: results.find_floors(metric) for name, metric in study.metrics.items()}
     record: dict[str, Any] = {
@@ -185,6 +188,8 @@ def write_table(
         },
         "floors": floors,
         "validated_under": noises,
+        "planned_seeds": len(study.seeds),
+        "earlier": earlier,
     }
     if looks:
         record["looks"] = [{"seeds": look.seeds, "share": look.share} for look in looks.made]

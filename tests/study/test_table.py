@@ -850,3 +850,29 @@ def test_a_model_below_simple_ones_has_not_learned_nothing(
     (note,) = (line for line in Unlearned(results(plan, here)).list_notes() if "† toy" in line)
     assert said in note
     assert ("learned nothing" in note) is constant
+
+
+def test_seeds_and_drops_after_a_first_table_are_named(planned: Planned, here: Path) -> None:
+    """Writing the same table again is no other look; the drop of a metric stays known."""
+
+    def make(metrics: list[str], seeds: int) -> list[str]:
+        plan = planned(
+            f"seeds={[*range(seeds)]}",
+            finetune={"tasks": {}},
+            metrics={name: {"of": "pretrain", "key": f"{name}/mlm"} for name in metrics},
+        )
+        for place, cell in enumerate(plan.cells):
+            end = {"step": 1, f"valid/{LM}": 2.0 + place**2 / 9, "valid/acc/mlm": place**2 / 90}
+            lines = [{"step": 1, "tokens": 10, "seconds": 1.0}, end]
+            write(here / str(cell.pretrain), "metrics.jsonl", lines)
+        notes: list[str] = write_table(plan.study, results(plan, here), here)["notes"]
+        return [note for note in notes if "added" in note or "dropped" in note]
+
+    assert make(["loss", "acc"], 2) == make(["loss", "acc"], 2) == []
+    (added,) = make(["loss", "acc"], 3)
+    assert added.startswith("seeds were added after a first table of 2, which had p-values")
+    assert make(["loss", "acc"], 3) == [added]
+    _, dropped = make(["loss"], 3)
+    assert dropped.startswith("acc had results in an earlier table and is dropped now")
+    assert dropped.endswith("corrected for 1 comparison, not for 2")
+    assert make(["loss"], 3) == [added, dropped]
