@@ -28,7 +28,7 @@ from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY, read_json
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.scores.base import MEANINGS, join_meanings
-from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten, list_unscored
+from plmctl.tasks.scores.below import READ, TESTS, list_choices, list_unbeaten, list_unscored
 from plmctl.tasks.scores.bundles import add_bundles, list_known
 from plmctl.tasks.scores.metrics import spell_metric
 from plmctl.training.averaged import read_average
@@ -349,8 +349,8 @@ def _evaluate(
         tables.append(Paragraph(why))
     if metrics := task.get("metrics"):
         simple, lower = read_baselines(folder), result.get("lower") or ()
-        tests = result.get(TESTS)
-        below = list_unbeaten(scores, simple, metrics[0], lower=lower, tests=tests)
+        told: dict[str, Any] = {"tests": result.get(TESTS), "read": result.get(READ)}
+        below = list_unbeaten(scores, simple, metrics[0], lower=lower, **told)
         tables += [Paragraph(f"{line}.") for line in (*below, *list_unscored(scores, simple))]
     tables += [Paragraph(f"{line}.") for line in (*list_known(result), *list_choices(result))]
     if evaluated:

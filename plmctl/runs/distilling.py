@@ -38,7 +38,7 @@ from plmctl.tasks.capabilities import find_lesson
 from plmctl.tasks.readers.label_codes import names_of
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores.below import FILE as BASELINES
-from plmctl.tasks.scores.below import TESTS, describe_one_answer, list_unbeaten
+from plmctl.tasks.scores.below import READ, TESTS, describe_one_answer, list_unbeaten
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.evaluation import Measured, measure
@@ -107,6 +107,7 @@ def _list_unbeaten(run: Path, table: SideBySide, record: Mapping[str, Any]) -> l
             table.metric,
             lower=lower,
             tests=record.get(TESTS) if column is last else None,
+            read=record.get(READ) if column is last else None,
         )
     ]
 

@@ -50,6 +50,7 @@ from plmctl.tasks.scores.base import MEANINGS, join_meanings
 from plmctl.tasks.scores.below import (
     CHOICE,
     LEAKED,
+    READ,
     TESTS,
     UNBEATEN,
     folder_of,
@@ -264,7 +265,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
     examples = {name: len(split.examples) for name, split in devs.items()}
     record |= {"metrics": metrics, "intervals": round_floats(intervals), "examples": examples}
     bundles = {name: n for name, rows in predicted.items() if (n := count_bundles(rows))}
-    optional |= {"bundles": bundles, MEANINGS: task.meanings, **_find_limits(session, plan)}
+    optional |= {"bundles": bundles, **_find_limits(session, plan, baselines)}
     record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, plan.sides)
     record |= {name: value for name, value in {**optional, "beside": beside}.items() if value}
@@ -301,14 +302,27 @@ def _spell_random(session: Session) -> str:
     return f"plmctl finetune {own}{option(session.spec.plugins)} shows what the pretraining adds"
 
 
-def _find_limits(session: Session, plan: FinetuningPlan) -> dict[str, Any]:
-    """The facts by which scores are too high, and the checkpoints that the run began from."""
+def _find_limits(session: Session, plan: FinetuningPlan, baselines: Baselines) -> dict[str, Any]:
+    """The facts on scores: kinds of metrics, examples that were read, ways to be too high, and the
+    checkpoints that the run began from.
+    """
     return {
+        MEANINGS: plan.task.meanings,
+        READ: _count_read(session, plan, baselines),
         CHOICE: _count_choices(session, plan),
         KNOWN: inference.count_known_bundles(plan.task, plan.data),
         LEAKED: inference.count_known_texts(plan.data),
         "origins": read_origins(session.folder),
     }
+
+
+def _count_read(session: Session, plan: FinetuningPlan, baselines: Baselines) -> dict[str, int]:
+    """The training examples that the fine-tuning and the simple models have read; {} without."""
+    steps, everything = plan.budget.steps, len(plan.data["train"].examples)
+    if not baselines.read or steps is None:
+        return {}
+    tuned = min(everything, round(everything * steps / plan.epoch))
+    return {"fine-tuning": tuned, "simple models": baselines.read, "all": everything}
 
 
 def _count_choices(session: Session, plan: FinetuningPlan) -> dict[str, int]:
@@ -327,7 +341,8 @@ def _describe_result(
     folder: Path,
 ) -> dict[str, Told]:
     """Remarks on what scores are worth, next to those of models without pretraining."""
-    first, simple, how = task.metrics[0], baselines.scores, {"tests": record.get(TESTS)}
+    first, simple = task.metrics[0], baselines.scores
+    how = {"tests": record.get(TESTS), "read": record.get(READ)}
     cut = sum((inference.count_truncation(split.rows) for split in devs.values()), Counter())
     share = cut["lost"] / max(1, cut["lost"] + cut["read"])
     lines = list_unbeaten(record["metrics"], simple, first, lower=task.directions.lower, **how)

@@ -25,8 +25,8 @@ Earlier = Mapping[str, Any]
 
 
 def read_earlier(study: Study, file: Path) -> list[dict[str, Any]]:
-    """What earlier tables of a study showed, the oldest first: their seeds, whether they had
-    p-values, and their comparisons with a result.
+    """The earlier tables of a study, the oldest first: their seeds, whether they had p-values, and
+    their comparisons with a result.
 
     Args:
         study: The study as it is now; a table with the same seeds and no other comparisons is none
@@ -36,7 +36,7 @@ def read_earlier(study: Study, file: Path) -> list[dict[str, Any]]:
     table = read_json(file) if file.is_file() else {}
     known: list[dict[str, Any]] = list(table.get("earlier") or ())
     rows = [row for row in table.get("rows") or () if row["difference"] is not None]
-    last = {
+    last: dict[str, Any] = {
         "seeds": table.get("planned_seeds") or len(table.get("seeds") or ()),
         "tested": any(row["p"] is not None for row in rows),
         "comparisons": [[r["metric"], r["arm"]] for r in rows if not r.get("p_of")],

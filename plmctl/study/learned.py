@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from plmctl.study.results import Results
 from plmctl.study.study import PRETRAIN, Metric
@@ -11,7 +11,7 @@ from plmctl.study.study import PRETRAIN, Metric
 MARK = "†"
 UNBEATEN = (
     "{task}: {count} scored no better than models without pretraining (in brackets how many runs):"
-    " simple models of the same examples answer at least as well"
+    " simple models answer at least as well{read}"
 )
 ONE_ANSWER = "{task}: {count} give one answer to every example (in brackets how many runs)"
 MARKED = "{mark} {metric}: {arms} and the baseline, in half of their runs or more, {what}"
@@ -105,13 +105,23 @@ class Unlearned:
                 found.setdefault(what, []).append(arm)
             for what, own in found.items():
                 lines.append(MARKED.format(mark=MARK, metric=name, arms=", ".join(own), what=what))
-        return [*_spell(ONE_ANSWER, self.constant), *_spell(UNBEATEN, self.unbeaten), *lines]
+        reads = {task: self._describe_read(task) for task, _ in self.unbeaten}
+        unbeaten = _spell(UNBEATEN, self.unbeaten, reads)
+        return [*_spell(ONE_ANSWER, self.constant), *unbeaten, *lines]
+
+    def _describe_read(self, task: str) -> str:
+        """How many training examples both have read, by each of its runs that is no better."""
+        names = (name for (of, _), own in self.unbeaten.items() if of == task for name in own)
+        return "".join(dict.fromkeys(map(self.results.describe_read, names)))
 
 
-def _spell(line: str, found: dict[tuple[str, str], set[str]]) -> Iterable[str]:
+def _spell(
+    line: str, found: Mapping[tuple[str, str], set[str]], reads: Mapping[str, str] | None = None
+) -> Iterable[str]:
     """A line for each task with the arms and their numbers of runs."""
     counts = dict[str, Counter[str]]()
     for (task, arm), names in found.items():
         counts.setdefault(task, Counter())[arm] += len(names)
     for task, own in counts.items():
-        yield line.format(task=task, count=", ".join(f"{arm} ({n})" for arm, n in own.items()))
+        count = ", ".join(f"{arm} ({n})" for arm, n in own.items())
+        yield line.format(task=task, count=count, read=(reads or {}).get(task, ""))

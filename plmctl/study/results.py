@@ -24,7 +24,7 @@ from plmctl.storage.reading import parse_json, read_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 from plmctl.study.unlike import explain_unlike
-from plmctl.tasks.scores.below import describe_one_answer, list_unbeaten
+from plmctl.tasks.scores.below import READ, describe_one_answer, describe_read, list_unbeaten
 from plmctl.use.predict import AVERAGE
 
 CHANCE = "chance"  # in result.json, or a score next to others
@@ -85,6 +85,10 @@ class Results:
         return file.is_file() and bool(
             list_unbeaten(scores, read_json(file), first, lower=self._list_lower(name))
         )
+
+    def describe_read(self, name: str) -> str:
+        """How many training examples a fine-tuning and the simple models have read."""
+        return describe_read(self._scores(name).get(READ))
 
     def is_near_floor(self, name: str, term: str = "") -> bool:
         """Whether a pretraining ended at the frequencies of single tokens, or at the loss of one
@@ -288,9 +292,7 @@ class Results:
         return any(metric.key in names for names in stated)
 
     def find_floors(self, metric: Metric) -> dict[str, float]:
-        """{name: value} of answers without a model of language: chance, and simple models of the
-        same examples.
-        """
+        """{name: value} of answers without a model of language: chance, and simple models."""
         if metric.of == PRETRAIN:
             return {}
         done = (name for cell in self.plan.cells for name in self._find_jobs(metric.of, cell))

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +164,6 @@ def write_table(
     """
     rows = make_rows(study, results, looks)
     _mark(rows, results)
-    noises = name_noises(results.plan)
     earlier = [] if looks else read_earlier(study, folder / "table.json")
     notes = [*notes, *warnings, *describe_earlier(study, earlier)]
     notes += _list_notes(study, results, rows)
@@ -182,12 +181,9 @@ def write_table(
         "missing": list_missing(results),
         "jobs": len(results.states),
         "notes": notes,
-        "about": {
-            name: _describe(results, name, own, name in lower, noises.get(name, ""))
-            for name, own in floors.items()
-        },
+        "about": _describe_metrics(results, floors, lower),
         "floors": floors,
-        "validated_under": noises,
+        "validated_under": name_noises(results.plan),
         "planned_seeds": len(study.seeds),
         "earlier": earlier,
     }
@@ -294,6 +290,17 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     if record["notes"]:
         blocks += [Heading("Notes"), *map(Paragraph, record["notes"])]
     return blocks
+
+
+def _describe_metrics(
+    results: Results, floors: Mapping[str, Mapping[str, float]], lower: Collection[str]
+) -> dict[str, str]:
+    """{metric: what it is}."""
+    noises = name_noises(results.plan)
+    return {
+        name: _describe(results, name, own, name in lower, noises.get(name, ""))
+        for name, own in floors.items()
+    }
 
 
 def _describe(

@@ -56,6 +56,7 @@ class Baselines:
     remark: str = ""
     predictions: Mapping[str, Mapping[str, list[Row]]] = field(default_factory=dict)
     linear: Mapping[str, LinearModel] = field(default_factory=dict)
+    read: int = 0  # training examples
 
     def describe(self, metric: str, cut: float = 0.0) -> str:
         """One line with the values of `metric`, or "".
@@ -107,7 +108,7 @@ def score_baselines(task: Task, train: Examples, devs: Mapping[str, Examples]) -
     }
     if any(task.metrics[0] not in of for models in scores.values() for of in models.values()):
         return Baselines()  # the likelihood of texts, which needs a model of them
-    return Baselines(scores, remark, predictions, linear)
+    return Baselines(scores, remark, predictions, linear, len(taken))
 
 
 def take(examples: Examples) -> list[Example]:

@@ -31,7 +31,7 @@ from plmctl.report.panels.curves import find_floors
 from plmctl.report.subject import ReportedRun, Subject, choose_split
 from plmctl.report.text import format_number, spell_within
 from plmctl.tasks.scores.base import MEANINGS, join_meanings
-from plmctl.tasks.scores.below import TESTS, list_choices, list_unbeaten, list_unscored
+from plmctl.tasks.scores.below import READ, TESTS, list_choices, list_unbeaten, list_unscored
 from plmctl.tasks.scores.bundles import list_known
 from plmctl.tasks.scores.metrics import is_larger_better
 
@@ -328,9 +328,9 @@ def _find_best(run: ReportedRun, split: str, metric: str) -> tuple[str, float] |
 def _unbeaten(run: ReportedRun) -> list[str]:
     """A line for each split on which the run is no better than models without pretraining."""
     result, metric = run.result or {}, _metric(run)
-    scores, how = result.get("metrics") or {}, {"lower": result.get("lower") or ()}
-    tests = result.get(TESTS)
-    return list_unbeaten(scores, run.baselines, metric, tests=tests, **how) if metric else []
+    scores, lower = result.get("metrics") or {}, result.get("lower") or ()
+    how: dict[str, Any] = {"tests": result.get(TESTS), "read": result.get(READ)}
+    return list_unbeaten(scores, run.baselines, metric, lower=lower, **how) if metric else []
 
 
 def _unscored(run: ReportedRun) -> list[str]:

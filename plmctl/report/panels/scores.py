@@ -10,6 +10,7 @@ from plmctl.report.panel import panel_of
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import describe_method, format_number, spell_within
 from plmctl.tasks.scores.base import MEANINGS, join_meanings
+from plmctl.tasks.scores.below import READ, describe_read
 
 
 @panel_of(Subject, order=12, title="Scores")
@@ -43,7 +44,7 @@ def panel(subject: Subject) -> list[Block]:
     how = describe_method(*(bool((run.result or {}).get("bundles")) for run in runs))
     names = [run.name for run in runs]
     without: list[Block] = [
-        Paragraph("Models without pretraining, of the same examples:"),
+        Paragraph(f"Models without pretraining{_spell_read(runs)}:"),
         TableBlock(
             ["task", "split", "model", "metric", *names],
             [
@@ -64,6 +65,15 @@ def panel(subject: Subject) -> list[Block]:
         *(Paragraph(f"{task}: {said}.") for task, said in _explain_metrics(runs).items()),
         *(without if simple else []),
     ]
+
+
+def _spell_read(runs: Sequence[ReportedRun]) -> str:
+    """How many training examples they and each fine-tuning have read, as far as that is known."""
+    return "".join(
+        f"; {run.name}{read}"
+        for run in runs
+        if (read := describe_read((run.result or {}).get(READ)))
+    )
 
 
 def _explain_metrics(runs: Sequence[ReportedRun]) -> dict[str, str]:

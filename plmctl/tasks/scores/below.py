@@ -17,6 +17,7 @@ FILE = "baselines.json"  # a file of a run: the scores of models without pretrai
 TESTS = "p_of_baselines"  # the entry of result.json with the p-values of their differences
 CHOICE = "chosen_on"  # the entry of result.json: {split: the validations of which it took the best}
 LEAKED = "texts_in_train"  # the entry of result.json: {split: its examples with a text of train}
+READ = "training_examples"  # the entry of result.json: how many the models have read, and all
 ALPHA = 0.05  # a difference with a smaller p-value counts as one
 UNBEATEN = "baselines not beaten"  # the name of the lines in tables of scores
 ONE_ANSWER = "one answer"  # the same of a model that does not tell the examples apart
@@ -49,6 +50,7 @@ def list_unbeaten(
     *,
     lower: Collection[str] = (),
     tests: Mapping[str, Mapping[str, float]] | None = None,
+    read: Mapping[str, int] | None = None,
 ) -> list[str]:
     """A line for each split on which a model without pretraining has as good a score, or a better
     one. Scores are equal where their stored digits are.
@@ -59,6 +61,7 @@ def list_unbeaten(
         metric: the first one of the task.
         lower: The metrics of the task of which a lower value is better.
         tests: {split: {model: p of the difference on the same examples}}, as far as it was tested.
+        read: The entry READ of result.json.
     """
     lines, sign = [], 1 if is_larger_better(metric, lower) else -1
     for split, own in scores.items():
@@ -78,9 +81,28 @@ def list_unbeaten(
         )
         lines.append(
             f"{split}: {metric} {value:.4f} {how} without pretraining ({others}): a simple"
-            f" model, trained in seconds on the same examples, {end}"
+            f" model, trained in seconds, {end}{describe_read(read)}"
         )
     return lines
+
+
+def describe_read(read: Mapping[str, int] | None) -> str:
+    """` (it read 10,000 of 30,000 training examples, the fine-tuning 1,280)`; "" of runs of earlier
+    versions.
+    """
+    if not read:
+        return ""
+    simple, tuned, everything = read["simple models"], read["fine-tuning"], read["all"]
+    if simple == tuned:
+        return (
+            f" (both read the same {everything:,} training examples)"
+            if simple == everything
+            else (f" (each read {simple:,} of {everything:,} training examples)")
+        )
+    return (
+        f" (simple models read {simple:,} of {everything:,} training examples, the fine-tuning"
+        f" {tuned:,})"
+    )
 
 
 def list_unscored(scores: Scores, simple: Simple) -> list[str]:

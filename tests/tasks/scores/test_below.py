@@ -21,6 +21,7 @@ from plmctl.tasks.scores.below import (
     FILE,
     UNBEATEN,
     describe_one_answer,
+    describe_read,
     list_choices,
     list_unbeaten,
     list_unscored,
@@ -202,3 +203,18 @@ def test_facts_of_a_table_are_numbers_or_remarks(capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     assert " new " in shown
     assert " dev " not in shown
+
+
+def test_what_both_have_read_is_said_and_called_the_same_only_where_it_is() -> None:
+    def spell(simple: int, tuned: int) -> str:
+        return describe_read({"simple models": simple, "fine-tuning": tuned, "all": 30_000})
+
+    assert describe_read(None) == describe_read({}) == ""
+    assert spell(10_000, 1280) == (
+        " (simple models read 10,000 of 30,000 training examples, the fine-tuning 1,280)"
+    )
+    assert "both read the same 30,000 training examples" in spell(30_000, 30_000)
+    assert "the same" not in spell(10_000, 10_000)
+    read = {"simple models": 10_000, "fine-tuning": 1280, "all": 30_000}
+    (line,) = list_unbeaten({"dev": {"accuracy": 0.7}}, SIMPLE, "accuracy", read=read)
+    assert line.endswith("the fine-tuning 1,280)")
