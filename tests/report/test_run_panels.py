@@ -10,6 +10,7 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -1079,3 +1080,27 @@ def test_a_loss_elsewhere_is_drawn_for_the_runs_that_have_it(tmp_path: Path) -> 
     drawn = {b.name: b.svg for b in curves.panel(find_subject(folders)) if isinstance(b, Chart)}
     having = {name for name, svg in drawn.items() if "reached elsewhere" in svg}
     assert having == {"loss-loss-mlm", "loss-valid-loss-mlm"}
+
+
+STEPS = (10.0, 20.0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("scores", "losses", "wanted"),
+    [
+        ((0.5, 0.6, 0.7), (0.9, 0.8, 0.7), "longer training may help"),
+        ((0.5, 0.7, 0.7), (0.9, 0.8, 0.7), "update 20 had the same score"),
+        ((0.5, 0.6, 0.7), (0.9, 0.6, 0.7), "the loss was lowest at update 20"),
+        ((0.5, 0.8, 0.7), (0.9, 0.6, 0.7), "Update 20 of 30 was the best"),
+    ],
+)
+def test_the_last_evaluation_is_the_best_one_alone(
+    monkeypatch: pytest.MonkeyPatch, scores: Any, losses: Any, wanted: str
+) -> None:
+    curves = {"acc": scores, "loss": losses}
+    series = {f"valid/{name}": [*zip(STEPS, c, strict=True)] for name, c in curves.items()}
+    run: Any = SimpleNamespace(log=SimpleNamespace(series=series), result=None)
+    monkeypatch.setattr(results, "_is_larger_better", lambda *_: True)
+    line, early = results._judge_length(run, "acc")
+    assert wanted in line
+    assert early == (wanted[0] == "U")

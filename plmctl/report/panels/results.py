@@ -47,6 +47,7 @@ REACHED = (
 )
 SURE = "The best model without pretraining, {name} ({value:.4f}), is outside of the interval."
 RISING = "The last evaluation was the best one: longer training may help."
+LEVEL = "The last evaluation was the best one, but {why}: longer training may not help."
 EARLY = "Update {best:,.0f} of {last:,.0f} was the best: longer training did not help."
 ON_ONE = "Score them on one file that no training has read, then compare:"
 ONE_EACH = "these are single runs, and other seeds may change their order."
@@ -292,8 +293,15 @@ def _judge_length(run: ReportedRun, metric: str) -> tuple[str, bool]:
     if len(curve) < 3:
         return "", False
     best = _find_kept(run, metric, curve)
-    early = best != curve[-1]
-    return (EARLY if early else RISING).format(best=best[0], last=curve[-1][0]), early
+    last = curve[-1]
+    if best != last:
+        return EARLY.format(best=best[0], last=last[0]), True
+    losses = run.log.series.get("valid/loss", ())
+    lowest = min(losses, key=lambda point: point[1], default=last)[0]
+    tied = next((step for step, value in curve[:-1] if value == last[1]), None)
+    reasons = [f"update {tied:,.0f} had the same score"] if tied is not None else []
+    reasons += [f"the loss was lowest at update {lowest:,.0f}"] if lowest < last[0] else []
+    return LEVEL.format(why=" and ".join(reasons)) if reasons else RISING, False
 
 
 def _find_kept(run: ReportedRun, metric: str, curve: Curve) -> tuple[float, float]:
