@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=9)
     given = parser.parse_args()
-    keep_freed_memory()
+    keep_freed_memory(torch.device("cpu"))
     sizes = {"width": given.width, "num_heads": given.heads, "dropout": given.dropout}
     norm = partial(layer_norm, eps=1e-7)
     places = Disentangled(width=given.width, buckets=256, norm=norm, dropout=given.dropout)

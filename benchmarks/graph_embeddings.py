@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--precision", default="auto", help="of plmctl; pykeen computes in fp32")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    keep_freed_memory()
+    keep_freed_memory(torch.device("cpu"))
     graph = read_graph(given.data)
     train: dict[str, Callable[..., Trained]] = {"plmctl": train_ours, "pykeen": train_theirs}
     try:

@@ -148,7 +148,7 @@ def run_layers(words: list[str], width: int, length: int, rounds: int, device: s
     before = read_peak(device)
     pass_once(backbone, width, length, device)
     used = max(0.0, read_peak(device) - before)
-    keep_freed_memory()  # as in training
+    keep_freed_memory(torch.device(device))  # as in training
     times = [pass_once(backbone, width, length, device) for _ in range(rounds)]
     return Cost(statistics.median(times), used)
 

@@ -41,7 +41,7 @@ def main() -> None:
 
 def take_turns(passes: dict[str, Pass], rounds: int) -> dict[str, list[float]]:
     """The seconds of each, A B A B ..., after one pass of each that does not count."""
-    keep_freed_memory()  # as in training
+    keep_freed_memory(torch.device("cpu"))  # as in training
     for run in passes.values():
         run()
     taken: dict[str, list[float]] = {name: [] for name in passes}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from plmctl.config.build import build
 from plmctl.config.recipes import conf_dir, load
@@ -155,7 +156,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--only", default="")
     chosen = parser.parse_args()
-    keep_freed_memory()
+    keep_freed_memory(torch.device("cpu"))
     vocab = vocabulary()
     print(
         f"{'noise':<22}{'asked':>9}{'found':>11}"

@@ -52,7 +52,7 @@ class JudgedRows(Measure):
         if objective is None:
             return None
         batch, about = batch_held_out(opened, objective)
-        judged = objective.judge(opened.model, batch) if batch.targets else None
+        judged = objective.judge_tokens(opened.model, batch) if batch.targets else None
         if judged is None:
             return None
         show, rows = opened.tokenizer.show, []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,7 +41,7 @@ class Contexts(Command):
     window: Count = 25  # words on each side of the word, within its sentence
     out: str = MISSING  # a new folder
 
-    def find_unread(self) -> dict[str, tuple[str, str]]:
+    def find_unread(self, typed: Collection[str]) -> dict[str, tuple[str, str]]:
         """As in RunSpec: sentences are read one after the other, all of them."""
         return list_unread("path", "field", "lines", why="the whole text is read as it stands")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -57,7 +57,7 @@ class Polarity(Command):
     batch_size: Batch = 64  # texts that the encoder reads at once
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
-    def find_unread(self) -> dict[str, tuple[str, str]]:
+    def find_unread(self, typed: Collection[str]) -> dict[str, tuple[str, str]]:
         """As in RunSpec: sentences are read one after the other, all of them."""
         return list_unread(
             "path", "field", "lines", "tags", why="the whole text is read as it stands"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -103,10 +103,10 @@ class Evaluate(TaskUser, Command):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     seed: int = 0
 
-    def find_unread(self) -> dict[str, tuple[str, str]]:
+    def find_unread(self, typed: Collection[str]) -> dict[str, tuple[str, str]]:
         """As in RunSpec: a task with a reader has files of its own."""
         text = list_unread(why="task.path has the files of this task")
-        return super().find_unread() | (text if self.select("task.reader") else {})
+        return super().find_unread(typed) | (text if self.select("task.reader") else {})
 
     def perform(self) -> Result:
         """Score the checkpoint, and show or write the results."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -70,7 +70,7 @@ class Vectors(Command):
     batch_size: Batch = 64  # texts that the model reads at the same time, for method=distilled
     device: Literal["auto", "cpu", "cuda"] = "auto"  # device of the model, for method=distilled
 
-    def find_unread(self) -> dict[str, tuple[str, str]]:
+    def find_unread(self, typed: Collection[str]) -> dict[str, tuple[str, str]]:
         """As in RunSpec: sentences are read one after the other, all of them."""
         return list_unread(
             "path", "field", "lines", "segment", why="the whole text is read as it stands"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,17 +71,22 @@ def finish(
     errors += [_name_file(error, provenance.config_dirs) for error in unknown]
     errors += check_table(content.get(TABLE))
     errors += _check_stated(provenance)
-    errors += _refuse_unread(spec, words)
+    unread = spec.find_unread({word.key for word in words})
+    errors += _refuse_unread(unread, words, spec.select)
     return spec, at_origin(errors, settings)
 
 
-def _refuse_unread(spec: RunSpec, words: Sequence[OverrideWord]) -> Iterator[ConfigError]:
+def _refuse_unread(
+    unread: Mapping[str, tuple[str, str]],
+    words: Sequence[OverrideWord],
+    value_of: Callable[[str], Any],
+) -> Iterator[ConfigError]:
     """The error of every word that sets what the command does not read."""
-    for key, (why, fix) in spec.find_unread().items():
+    for key, (why, fix) in unread.items():
         for word in words:
             if f"{word.key}.".startswith(f"{key}.") and word.value != "null":
                 allowed = f"without effect: {why}"
-                value = spec.select(word.key)
+                value = value_of(word.key)
                 yield ConfigError(word.key, value, allowed, fix=fix or "leave it out")
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
@@ -195,7 +195,7 @@ class Finetune(RunSpec):
     # pooling, prompts and limits of a model of sentences; null: those of checkpoint
     sentence: Mapping[str, Any] | None = None
 
-    def find_unread(self) -> dict[str, tuple[str, str]]:
+    def find_unread(self, typed: Collection[str]) -> dict[str, tuple[str, str]]:
         """As above: a task has its own files, and `data` is the text of a new tokenizer."""
         unread = list_unread(
             *("path", "field", "lines", "cache_dir"),
@@ -209,7 +209,7 @@ class Finetune(RunSpec):
             files = [*_list(path), *_list(valid)]
             why, _ = unread["data.valid_path"]
             unread["data.valid_path"] = (why, spell_setting("task.path", files))
-        return super().find_unread() | unread
+        return super().find_unread(typed) | unread
 
     @property
     def tokenizes(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -180,13 +180,13 @@ class RunSpec(Record):
         """The packages outside plmctl whose parts may be named."""
         return self.provenance.plugins
 
-    def find_unread(self) -> dict[str, tuple[str, str]]:
+    def find_unread(self, typed: Collection[str]) -> dict[str, tuple[str, str]]:
         """{setting or group: (why it has no effect, what to type instead)} as this spec stands; an
-        empty text is "leave it out".
+        empty text is "leave it out". Single settings are checked where they were typed.
         """
         unread = dict.fromkeys(self.idle, ("this command trains nothing", ""))
         for key, (other, value, fix) in SPARE.items():
-            if self.select(other) == value:
+            if key in typed and self.select(other) == value:
                 unread[key] = (f"{other} is {'null' if value is None else value}", fix)
         return unread
 

@@ -41,6 +41,8 @@ LATER: dict[tuple[str, str], Any] = {  # defaults of later settings: they make n
     ("embed", "dimensions"): None,
     ("eval", "task.seeds"): [],
     ("eval", "only"): None,
+    ("eval", "abstain"): None,
+    **{(verb, "sentence"): None for verb in ("finetune", "distill")},
     **{(verb, "tokenizer.normalize"): None for verb in ("pretrain", "tokenize", "finetune")},
     ("embed", "numbers"): "fp32",
     **{(verb, "task.dimensions"): None for verb in ("finetune", "distill", "eval")},

@@ -319,7 +319,7 @@ class Objective(nn.Module):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def judge(self, model: Model, batch: Batch) -> Verdicts | None:
+    def judge_tokens(self, model: Model, batch: Batch) -> Verdicts | None:
         """The verdicts of the model on the tokens of a batch; None where it does not look for
         replaced ones.
         """

@@ -72,7 +72,7 @@ class Electra(Objective):
         count = self.counts(drawn.batch)["rtd"]
         return detect(logits, replaced, compared, count, self.rtd_weight)
 
-    def judge(self, model: Model, batch: Batch) -> Verdicts | None:
+    def judge_tokens(self, model: Model, batch: Batch) -> Verdicts | None:
         drawn = self.generator(batch)
         logits, _, compared = self.score_tokens(model, drawn)
         shares = wide(logits).sigmoid().masked_fill(~compared, torch.nan)

@@ -99,8 +99,10 @@ class Mix(Objective):
         own = [entry.objective.figures() for entry in self.entries.values()]
         return {name: value for figures in own for name, value in figures.items()}
 
-    def judge(self, model: Model, batch: Batch) -> Verdicts | None:
-        found = (entry.objective.judge(model, batch) for entry in self._active(batch).values())
+    def judge_tokens(self, model: Model, batch: Batch) -> Verdicts | None:
+        found = (
+            entry.objective.judge_tokens(model, batch) for entry in self._active(batch).values()
+        )
         return next((judged for judged in found if judged is not None), None)
 
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:

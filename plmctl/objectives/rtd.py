@@ -40,7 +40,7 @@ class RTD(Objective):
         logits = model.heads["discriminator"](model(batch, state).gather(targets.index))
         return detect(logits, targets.ids == 1, targets.ids != IGNORE, targets.count)
 
-    def judge(self, model: Model, batch: Batch) -> Verdicts | None:
+    def judge_tokens(self, model: Model, batch: Batch) -> Verdicts | None:
         targets = batch.require("targets.replaced")
         logits = model.heads["discriminator"](model(batch).gather(targets.index))
         nowhere = torch.full(batch.text.ids.shape, torch.nan, device=logits.device)

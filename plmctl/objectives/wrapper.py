@@ -38,8 +38,8 @@ class Wrapper(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         return self.objective.counts(batch)
 
-    def judge(self, model: Model, batch: Batch) -> Verdicts | None:
-        return self.objective.judge(model, batch)
+    def judge_tokens(self, model: Model, batch: Batch) -> Verdicts | None:
+        return self.objective.judge_tokens(model, batch)
 
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
         self.objective.before_step(model, optimizer, share)

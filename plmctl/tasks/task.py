@@ -16,6 +16,7 @@ from torch import Tensor
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
+from plmctl.core.terminal import remark
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks.answers.base import Answer
@@ -162,7 +163,6 @@ class Task(Objective):
         self.pooling = settings.pooling
         self.label_names = names_of(label_names) if label_names else None
         self.label_codes = read_codes(label_names)  # {code in files: name}
-        self.named = ""  # a sentence on codes that the files name otherwise
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})
         self.transform = transform or Transform()
@@ -189,7 +189,7 @@ class Task(Objective):
     @property
     def remarks(self) -> list[str]:
         """Remarks on the files for a reader of the score."""
-        return [*filter(None, [self.named]), *(self.answer.remarks if self.answer else [])]
+        return self.answer.remarks if self.answer else []
 
     def describe_scoring(self, examples: Examples) -> str:
         """A sentence on labels that the metrics of the task do not fit; "" where they do."""
@@ -377,7 +377,8 @@ def _settle(task: Task, examples: list[Example]) -> list[Example]:
     """Examples that were read, with the names of their labels, as the answer spells them."""
     stated = getattr(task.splits.reader, "label_names", None)
     if task.label_codes and stated is not None and stated.found:
-        task.named = task.named or describe_named(task.label_codes, stated.found)
+        if named := describe_named(task.label_codes, stated.found):
+            remark(f"{task.splits.path}: {named}")  # a later task of the run has these names
         task.label_codes = name_by_files(task.label_codes, stated.found)
         task.label_names = [*task.label_codes.values()]
     examples = name_examples(examples, task.label_codes)

@@ -129,7 +129,7 @@ KEYS = {
     "pretrain structbert": "0d6b0fb10fe77a19",
     "tokenize out=x": "4d0161298a1e32ed",
     "tokenize tokenizer=byte_bpe out=x": "2281953bfedb8369",
-    "finetune task=sst2 task.path=null checkpoint=null": "c8b6c3040e0b7594",
+    "finetune task=sst2 task.path=null checkpoint=null": "00f729c896a223f7",
     "finetune task=squad task.path=null checkpoint=null distill=kd": "23417b398b517811",
     "eval checkpoint=x": "5dac21c84edc265d",
     "eval checkpoint=x task=lm": "264cd39104f4ebce",
