@@ -209,6 +209,9 @@ class _Labelling:
         pieces: Iterator[list[Example]] = chain([self.first], self.pieces)
         self.done = len(kept)
         if self.done:
+            remark(
+                f"{self.texts}: {self.done:,} of {self.pieces.total:,} rows have answers already"
+            )
             self.known.load(kept.state)
             self.pieces.skip(self.done)
             pieces = self.pieces

@@ -238,7 +238,9 @@ def test_what_is_answered_is_not_answered_again(
 ) -> None:
     rest = Stopped(monkeypatch)
     rest.go_on()
-    assert "an earlier start was stopped; going on from there" in says(caplog, *stopped)
+    said = says(caplog, *stopped)
+    assert "an earlier start was stopped; going on from there" in said
+    assert "24 of 43 rows have answers already" in said
     assert rest.read == 43 - 24
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 44
     assert "exists" in plmctl(*stopped, code=2)
