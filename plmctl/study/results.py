@@ -28,6 +28,7 @@ from plmctl.tasks.scores.below import READ, describe_one_answer, describe_read, 
 from plmctl.use.predict import AVERAGE
 
 CHANCE = "chance"  # in result.json, or a score next to others
+FREQUENCIES = ("unigram", "bigram", "constant")  # losses of validation without a model
 BEGUN, NOT_RUN = "begun, not finished", "not run yet"
 # how a job ended -> an arm without a value
 ABSENT = {"failed": "failed", "skipped": "failed", "stopped": "stopped early"}
@@ -292,12 +293,28 @@ class Results:
         return any(metric.key in names for names in stated)
 
     def find_floors(self, metric: Metric) -> dict[str, float]:
-        """{name: value} of answers without a model of language: chance, and simple models."""
+        """{name: value} of answers without a model of language: chance, simple models, and the
+        frequencies of tokens and of pairs.
+        """
         if metric.of == PRETRAIN:
-            return {}
+            return self._find_frequencies(metric)
         done = (name for cell in self.plan.cells for name in self._find_jobs(metric.of, cell))
         found = (self._read_floors(name, metric.key) for name in done if self._done([name]))
         return next(filter(None, found), {})
+
+    def _find_frequencies(self, metric: Metric) -> dict[str, float]:
+        """The losses of validation without a model, by the first pretraining that has them."""
+        term = metric.key.removeprefix("loss/")
+        if not metric.validated or term == metric.key:
+            return {}
+        for cell in self.plan.cells:
+            log = (
+                self._log(cell.pretrain) if cell.pretrain and self._done([cell.pretrain]) else None
+            )
+            known = {kind: log.last(f"valid/{kind}/{term}") for kind in FREQUENCIES} if log else {}
+            if found := {kind: metric.unit(x) for kind, x in known.items() if x is not None}:
+                return found
+        return {}
 
     def _read_floors(self, name: str, key: str) -> dict[str, float]:
         result, file = self._scores(name), self.locate(name) / RUN / BASELINES

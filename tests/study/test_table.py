@@ -876,3 +876,18 @@ def test_seeds_and_drops_after_a_first_table_are_named(planned: Planned, here: P
     assert dropped.startswith("acc had results in an earlier table and is dropped now")
     assert dropped.endswith("corrected for 1 comparison, not for 2")
     assert make(["loss"], 3) == [added, dropped]
+
+
+def test_a_loss_stands_next_to_that_of_frequencies(planned: Planned, here: Path) -> None:
+    metrics = {
+        name: {"of": "pretrain", "key": LM, "exp": name == "ppl"} for name in ("loss", "ppl")
+    }
+    plan = planned(finetune={"tasks": {}}, metrics=metrics)
+    for cell in plan.cells:
+        end = {"step": 1, f"valid/{LM}": 2.0, "valid/unigram/mlm": 3.0, "valid/bigram/mlm": 1.5}
+        lines = [{"step": 1, "tokens": 10, "seconds": 1.0}, end]
+        write(here / str(cell.pretrain), "metrics.jsonl", lines)
+    table = write_table(plan.study, results(plan, here), here)
+    assert table["floors"]["loss"] == {"unigram": 3.0, "bigram": 1.5}
+    assert table["floors"]["ppl"]["unigram"] == pytest.approx(math.exp(3.0))
+    assert "Without pretraining: unigram: 3; bigram: 1.5." in table["about"]["loss"]
