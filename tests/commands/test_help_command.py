@@ -5,6 +5,7 @@ says of a task.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -378,6 +379,8 @@ def test_a_task_names_its_data_and_a_long_meaning_once() -> None:
     lines = said("help", "tnews").splitlines()
     address = "https://storage.googleapis.com/cluebenchmark/tasks/tnews_public.zip"
     assert lines[2].startswith(f"data: {address}; its folder is task.path")
-    columns = [line.split("  ")[-1].strip() for line in lines if "task.columns." in line]
+    columns = [
+        line.split("  ")[-1].strip() for line in lines if re.match(r"task\.columns\..*  ", line)
+    ]
     assert columns[0].startswith("names of columns, or numbers from 0; slice:")
     assert {*columns[1:]} == {"as task.columns.text"}

@@ -126,7 +126,7 @@ def test_training_and_evaluation_say_so(
     found = json.loads(plmctl("eval", "checkpoint=r", "--json", "device=cpu"))
     assert "1 of 3 questions have no answer" in found["remarks"]["scored"]
     texts = {name for name, value in found.items() if isinstance(value, str)}
-    assert texts == {"task", "checkpoint", "predictions"}  # names, no sentences
+    assert texts == {"task", "checkpoint", "predictions", "file"}  # names, no sentences
     assert "are cut to max_query" in found["remarks"]["cut"]
 
 
@@ -174,7 +174,6 @@ def test_json_has_numbers_and_their_sentences_beside_them() -> None:
         "task": "squad",
         "rows": 3,
         "cut": 2,
-        "read": None,
         "remarks": {"cut": "2 rows are cut", "read": "as lines"},
         "metrics": {"dev": {"f1": 0.5}},
     }
