@@ -137,7 +137,7 @@ class Matrix:
             documents = ("\n".join(Document(tuple(page), "").sentences) for page in pages if page)
             samples = Path(clue_files.__file__).read_text(encoding="utf-8")
             signs = re.findall(r"[\u3000-\u9fff\uff00-\uffef]", samples)
-            chinese = "\n".join([" ".join(dict.fromkeys(signs))] * 30)  # all that the samples have
+            chinese = "\n".join([" ".join(dict.fromkeys(signs))] * 60)  # all that the samples have
             found = "\n\n".join(documents)[:60_000] + f"\n\n{chinese}\n"
             link_words(self.folder / "linked", found)
             text.write_text(found, encoding="utf-8")

@@ -298,10 +298,10 @@ def forget_plans(sweep: Path) -> None:
     for name, last in sweeps.read_events(sweep).items():
         if not (last.record or {}).get("planned"):
             continue
-        (own(sweep) / name / sweeps.RECORD).unlink(missing_ok=True)
+        admit(own(sweep) / name / sweeps.RECORD).unlink(missing_ok=True)
         JobEvents(sweep).write("started", name)  # without a record
         with contextlib.suppress(OSError):  # its folder holds more
-            (sweep / name).rmdir()
+            admit(sweep / name).rmdir()
 
 
 def read_last_metrics(folder: Path) -> dict[str, float]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 from itertools import groupby
+from textwrap import wrap
 
 from plmctl.report.style import (
     LETTER,
@@ -167,8 +168,10 @@ def draw_rows(rows: Sequence[TokenRow], *, title: str, below: str, scale: tuple[
     parts += _draw_scale(
         [(_darken(shade), name) for shade, name in zip((0.0, 1.0), scale, strict=True)], top
     )
-    parts.append(draw_text(_EDGE, top + 34, escape(f"Below each token: {below}")))
-    return draw_frame(parts, title=title, height=top + 34 + _GAP)
+    for line in wrap(f"Below each token: {below}", int((WIDTH - 2 * _EDGE) / LETTER)):
+        top += 17
+        parts.append(draw_text(_EDGE, top + 17, escape(line)))
+    return draw_frame(parts, title=title, height=top + 17 + _GAP)
 
 
 def _darken(shade: float) -> float:

@@ -16,7 +16,7 @@ from plmctl.report.grids import (
     draw_grids,
     draw_rows,
 )
-from plmctl.report.style import SERIES, WIDTH
+from plmctl.report.style import LETTER, SERIES, WIDTH
 
 SVG = "{http://www.w3.org/2000/svg}"
 PIECE = re.compile(r"M(\d+) (\d+)h(\d+)v(\d+)h-(\d+)z")
@@ -104,3 +104,13 @@ def test_numbers_that_occur_twice_in_a_column_share_a_colour() -> None:
     for token, first, second in zip("vwxyz", columns[0].numbers, columns[1].numbers, strict=True):
         place = texts.index(token)
         assert texts[place + 1 : place + 3] == [str(first), str(second)]
+
+
+def test_a_long_legend_has_lines_within_the_picture() -> None:
+    row = TokenRow("Row", ["a"], ["b"], [1.0])
+    below = "in the target, the likeliest token, where it is another one"
+    drawn = draw_rows([row], title="t", below=below, scale=("few", "all"))
+    said = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    lines = said[said.index("all") + 1 :]
+    assert " ".join(lines) == f"Below each token: {below}"
+    assert max(map(len, lines)) * LETTER < WIDTH
