@@ -13,7 +13,7 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.tasks.answers.base import HALF, Threshold
-from plmctl.tasks.intervals import find_own_intervals
+from plmctl.tasks.intervals import find_own_intervals, wilson
 from plmctl.tasks.scores.types import find_threshold
 from plmctl.tasks.task import Task
 
@@ -229,7 +229,10 @@ def measure_answered(rows: Sequence[Row]) -> dict[str, Any]:
         return found
     found |= _score_right(own)
     ends = find_own_intervals(own, _score_right, ["accuracy"]).get("accuracy")
-    return found | ({"interval": ends} if ends else {})
+    if ends is None:  # draws of bundles that are alike do not differ
+        units = len({row.get("bundle", number) for number, row in enumerate(own)})
+        ends = wilson(found["accuracy"] * units, units)
+    return found | {"interval": ends}
 
 
 def describe_answered(known: Mapping[str, Any], count: int) -> str:

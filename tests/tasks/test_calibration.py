@@ -221,6 +221,8 @@ def test_the_least_sure_answer_keeps_most_rows_at_the_wished_accuracy() -> None:
         assert known["interval"] == pytest.approx((low, high))
         assert f"(95% {low:.4f} to {high:.4f})" in said
         assert known["share"] == share
+    alike = [{**row("yes", 0.9), "bundle": f"b{n // 2}"} for n in range(12)]
+    assert measure_answered(alike)["interval"] == pytest.approx(wilson(6, 6))
     wrong = [row("no", 0.9), row("yes", 0.8)]
     with pytest.raises(UsageError, match=r"the best has 0.5000\n  fix: abstain=0.5"):
         fit_sure(wrong, 0.9)
