@@ -107,12 +107,9 @@ def _cut(seq: Seq) -> Iterator[Seq]:
     """A few rows at a time, without the padding of others."""
     rows = max(1, PAIRS // seq.ids.shape[1] ** 2)
     for start in range(0, len(seq.ids), rows):
-        own = slice(start, start + rows)
-        length = seq.length[own]
-        end = int(length.max())
-        tracks = {name: track[own, :end] for name, track in seq.tracks.items()}
-        if end:
-            yield Seq(seq.ids[own, :end], length, tracks)
+        part = seq.pick(slice(start, start + rows))
+        if part.length.any():
+            yield part
 
 
 def _sum_weights(p: Tensor, seq: Seq, groups: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -286,8 +286,8 @@ class TrainedModel(Loaded):
             self, task, {}, self.precision, batch_size, runtime, self._decision
         )
         answers, split, _ = labeller.ask(PLACE, examples)
-        inference.refuse_unknown_texts(split, self.vocab)
-        return RowList(beside(source, examples, answers))
+        unread = inference.find_unread(split, self.tokenizer, refuse=True)
+        return RowList(beside(source, examples, inference.name_unread(answers, unread)))
 
     def _embed(
         self, texts: Sequence[str | tuple[str, str]], **settings: Any

@@ -48,6 +48,13 @@ class Seq:
         # `replace` takes several times as long, which counts in a stream of single texts
         return Seq(self.ids, self.length, {**self.tracks, **tracks}, self.full, self.view)
 
+    def pick(self, index: Any) -> Seq:
+        """Some of its rows, without the padding of the others."""
+        length = self.length[index]
+        longest = max(1, int(length.max()))
+        tracks = {name: track[index, :longest] for name, track in self.tracks.items()}
+        return Seq(self.ids[index, :longest], length, tracks, view=self.view)
+
     @property
     def real(self) -> Any:
         """[n, T] bool: the tokens that are not padding."""

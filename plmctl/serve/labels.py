@@ -144,7 +144,7 @@ def name_unread(
 ) -> list[dict[str, Any]]:
     """The answers of `inference.name_unread`, with `truncated` for a text that was cut."""
     cut = inference.find_cut(split.rows)
-    named = enumerate(inference.name_unread(answers, split, tokenizer))
+    named = enumerate(inference.name_unread(answers, inference.find_unread(split, tokenizer)))
     return [own | ({TRUNCATED: True} if number in cut else {}) for number, own in named]
 
 

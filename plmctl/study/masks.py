@@ -32,22 +32,19 @@ def list_noises(plan: StudyPlan) -> list[str]:
 
 def find_other_noise(plan: StudyPlan) -> dict[str, list[str]]:
     """{metric of validation: the arms that train with other noise than the baseline}."""
-    found, baseline = {}, plan.study.baseline
-    for name, column in _find_columns(plan).items():
-        own = column.trained
-        if others := [arm for arm in own if baseline in own and own[arm] != own[baseline]]:
-            found[name] = others
-    return found
+    baseline = plan.study.baseline
+    found = {n: column.list_unlike(baseline) for n, column in _find_columns(plan).items()}
+    return {name: arms for name, arms in found.items() if arms}
 
 
 def explain_other_noise(plan: StudyPlan) -> list[str]:
     """The notes below a table on its noise."""
-    other = find_other_noise(plan)
-    lines = [
-        column.describe(name) for name, column in _find_columns(plan).items() if column.list_other()
-    ]
+    columns = _find_columns(plan)
+    lines = [column.describe(name) for name, column in columns.items() if column.list_other()]
     return lines + [
-        MARKED.format(mark=MARK, metric=name, arms=", ".join(arms)) for name, arms in other.items()
+        MARKED.format(mark=MARK, metric=name, arms=", ".join(arms))
+        for name, column in columns.items()
+        if (arms := column.list_unlike(plan.study.baseline))
     ]
 
 
@@ -64,6 +61,11 @@ class _Column(NamedTuple):
             if _spell(noise, self.validation) != _spell(self.validation):
                 found.setdefault(_spell(noise, self.validation) or "no noise", []).append(arm)
         return found
+
+    def list_unlike(self, baseline: str) -> list[str]:
+        """The arms that train with other noise than the baseline."""
+        own = self.trained
+        return [arm for arm in own if baseline in own and own[arm] != own[baseline]]
 
     def describe(self, name: str) -> str:
         """The line on the metric of this name."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.batch import Batch, Rows
 from plmctl.core.collate import collate as make_batch
 from plmctl.core.draws import Draws
 from plmctl.core.values import Whole, fit
@@ -130,7 +130,7 @@ def _is_whole(rows: Rows, index: np.ndarray) -> bool:
 
 
 def _select(rows: Rows, index: np.ndarray) -> Rows:
-    seqs = {name: _pick(seq, index) for name, seq in rows.seqs.items()}
+    seqs = {name: seq.pick(index) for name, seq in rows.seqs.items()}
     written = seqs.get("target", next(iter(seqs.values()))).ids.shape[1]
     values = {name: value[index] for name, value in rows.values.items()}
     if "group" in values:
@@ -174,12 +174,6 @@ def fingerprint(rows: Rows) -> str:
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def _pick(seq: Seq, index: np.ndarray) -> Seq:
-    longest = max(1, int(seq.length[index].max()))
-    tracks = {name: track[index, :longest] for name, track in seq.tracks.items()}
-    return Seq(seq.ids[index, :longest], seq.length[index], tracks, view=seq.view)
 
 
 class Batches:

@@ -299,22 +299,28 @@ def unknown(rows: Rows, vocab: Vocab) -> float:
 
 
 def name_unread(
-    predictions: Sequence[dict[str, Any]], split: Split, tokenizer: Tokenizer
+    predictions: Sequence[dict[str, Any]], unread: Mapping[int, float]
 ) -> list[dict[str, Any]]:
     """The predictions, with the shares of `find_unread` as `unknown`."""
-    shares = find_unread(split, tokenizer)
     return [
-        {**own, UNKNOWN: shares[number]} if number in shares else own
+        {**own, UNKNOWN: unread[number]} if number in unread else own
         for number, own in enumerate(predictions)
     ]
 
 
-def find_unread(split: Split, tokenizer: Tokenizer) -> dict[int, float]:
+def find_unread(split: Split, tokenizer: Tokenizer, *, refuse: bool = False) -> dict[int, float]:
     """{number of an example: the share of its tokens that are unknown} where that is most of them,
     or most of its letters are full-width ones that the tokenizer reads as others; 1 for an example
     with an empty text.
+
+    Raises:
+        DataError: With `refuse`, the tokenizer does not know most of the texts.
     """
     unknown = _count_unknown(split.rows, tokenizer.vocab)
+    if refuse and unknown[:, 0].any():
+        lost, ordinary = unknown.sum(0).tolist()
+        share = lost / max(1, ordinary)
+        _refuse_texts(share, len(split.examples), split.examples[0].place, split.name, KNOWING)
     wide = find_full_width(tokenizer, map(_join_texts, split.examples))
     return _list_unread(split.examples, split.rows, unknown, wide)
 
@@ -371,19 +377,21 @@ class ReadPieces:
         self.lost = Counter[str]()  # unknown characters
         self.wide, self.wide_texts = Counter[str](), 0  # full-width words that are read as others
 
-    def add(self, examples: Examples, rows: Rows, tokenizer: Tokenizer) -> None:
-        """A piece more."""
+    def add(self, examples: Examples, rows: Rows, tokenizer: Tokenizer) -> dict[int, float]:
+        """A piece more; returns its `find_unread`."""
         counts = _count_unknown(rows, tokenizer.vocab)
         wide = find_full_width(tokenizer, map(_join_texts, examples))
         for words in wide.values():
             self.wide.update(words)
         self.wide_texts += len(wide)
-        self.add_texts(examples, len(_list_unread(examples, rows, counts, wide)))
+        unread = _list_unread(examples, rows, counts, wide)
+        self.add_texts(examples, len(unread))
         unknown, ordinary = counts.sum(0).tolist()
         if unknown:
             self.lost.update(count_unknown_characters(tokenizer, map(_join_texts, examples)))
         self.unknown, self.ordinary = self.unknown + unknown, self.ordinary + ordinary
         self.cut.update(count_truncation(rows))
+        return unread
 
     def add_texts(self, examples: Examples, unread: int) -> None:
         """A piece more, of which `unread` are hardly read, empty ones among them."""

@@ -106,15 +106,14 @@ def answer_examples(
     """
     split = inference.encode_piece(task, name, examples, loaded.tokenizer)
     read = inference.ReadPieces()
-    read.add(examples, split.rows, loaded.tokenizer)
+    unread = read.add(examples, split.rows, loaded.tokenizer)
     read.refuse_unknown(name)
     given: dict[str, Any] = {"precision": precision, "digits": precision.digits, "runtime": runtime}
     before, metrics = predict(loaded.model, task, split, batch_size=batch_size, **given)
     how: dict[str, Any] = {"new_texts": new_texts, "calibrated": calibrated, "abstain": abstain}
     how |= {"whole": whole, "digits": precision.digits, "metrics": metrics, "decision": decision}
     answered = conclude_answers(loaded.source, task, name, examples, before, read, **how)
-    named = inference.name_unread(answered.predictions, split, loaded.tokenizer)
-    return replace(answered, predictions=named)
+    return replace(answered, predictions=inference.name_unread(answered.predictions, unread))
 
 
 def conclude_answers(

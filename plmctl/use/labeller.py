@@ -142,8 +142,8 @@ class ModelLabeller:
         self, name: str, examples: list[Example], read: ReadPieces
     ) -> tuple[Predictions, str]:
         predictions, split, said = self.ask(name, examples)
-        read.add(examples, split.rows, self.loaded.tokenizer)
-        return predictions, said
+        unread = read.add(examples, split.rows, self.loaded.tokenizer)
+        return inference.name_unread(predictions, unread), said
 
     def ask(self, name: str, examples: list[Example]) -> tuple[Predictions, Split, str]:
         """(predictions, what the model has read, the decision)."""
@@ -152,7 +152,7 @@ class ModelLabeller:
         answers, _ = predict(self.loaded.model, self.task, split, **how)
         folder, digits = self.loaded.source.folder, self.precision.digits
         decided, said = decide(self.decision, folder, self.task, answers, digits)
-        return inference.name_unread(decided, split, self.loaded.tokenizer), split, said
+        return decided, split, said
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -215,7 +215,7 @@ class LinearLabeller:
     ) -> tuple[Predictions, str]:
         rows, unread = self._ask(examples, read)
         decided, said = decide(self.decision, self.source.folder, self.task, rows, DIGITS)
-        return _name_unread(decided, unread), said
+        return inference.name_unread(decided, unread), said
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -227,11 +227,14 @@ class LinearLabeller:
         """The answers with scores; `how` is that of `conclude_answers`."""
         rows, unread = self._ask(examples, read := ReadPieces())
         answered = conclude_answers(self.source, self.task, name, examples, rows, read, **how)
-        return replace(answered, predictions=_name_unread(answered.predictions, unread))
+        return replace(answered, predictions=inference.name_unread(answered.predictions, unread))
 
-    def _ask(self, examples: list[Example], read: ReadPieces) -> tuple[Predictions, set[int]]:
-        """(the predictions without a decision, the numbers of those without a known word)."""
-        read.add_texts(examples, len(unread := self.model.find_unread(examples)))
+    def _ask(
+        self, examples: list[Example], read: ReadPieces
+    ) -> tuple[Predictions, dict[int, float]]:
+        """(the predictions without a decision, 1 for each number of one without a known word)."""
+        unread = dict.fromkeys(self.model.find_unread(examples), 1.0)
+        read.add_texts(examples, len(unread))
         return self.model.answer(self.task, examples), unread
 
     def watched(self, show: Callable[[int], None]) -> LinearLabeller:
@@ -248,12 +251,6 @@ class LinearLabeller:
     def identify(self) -> Mapping[str, Any]:
         files = {file.name: hash_file(file) for file in sorted(self.source.folder.glob("linear.*"))}
         return {"files": files, "decision": self.decision and asdict(self.decision)}
-
-
-def _name_unread(rows: Predictions, unread: Collection[int]) -> Predictions:
-    """The predictions, with `unknown` of those without a known word."""
-    named = enumerate(rows)
-    return [{**own, inference.UNKNOWN: 1.0} if n in unread else own for n, own in named]
 
 
 def open_linear(folder: Path, plugins: Sequence[str]) -> LinearLabeller:
@@ -306,9 +303,9 @@ class EnsembleLabeller:
         self, name: str, examples: list[Example], read: ReadPieces
     ) -> tuple[Predictions, str]:
         answers, split = self._ask(name, examples)
-        read.add(examples, split.rows, self.tokenizer)
+        unread = read.add(examples, split.rows, self.tokenizer)
         joined, said = self._join(answers)
-        return inference.name_unread(joined, split, self.tokenizer), said
+        return inference.name_unread(joined, unread), said
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -322,7 +319,8 @@ class EnsembleLabeller:
         facts = describe_decision(self.decision, said, joined) if self.decision else {}
         title = f"{self.task.name}: {name}"
         table = ScoreTable(title, scores, facts, is_percent=self.task.is_percent)
-        return inference.name_unread(joined, split, self.tokenizer), table
+        unread = inference.find_unread(split, self.tokenizer)
+        return inference.name_unread(joined, unread), table
 
     def _ask(self, name: str, examples: list[Example]) -> tuple[list[Predictions], Split]:
         """(the answers of each member, what the first has read)."""

@@ -91,7 +91,8 @@ class SharedBase:
         for name, split in splits.items():
             own = self.learned[name]
             answers = own.task.predict(logits[name], split.rows, split.examples)
-            found[name] = inference.name_unread(answers, split, own.source.tokenizer)
+            unread = inference.find_unread(split, own.source.tokenizer)
+            found[name] = inference.name_unread(answers, unread)
         return found
 
     def encode(self, name: str, examples: Sequence[Example]) -> Split:

@@ -115,7 +115,7 @@ def fairseq(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def assert_same_states(model: Model, encoder: Any, atol: float) -> None:
-    """What heads read with features=encoder, of a text that stands at both ends."""
+    """Heads read the encoder with features=encoder, also where the decoder has the same text."""
     made, given = batch()
     text = Batch(made.key, {"text": made.seqs["source"]})
     of_decoder = read(model, text)

@@ -317,7 +317,7 @@ def test_a_fix_names_options_that_exist_and_columns_that_fit(
 
 
 def test_several_systems_have_one_table_with_holm_over_all_of_it(tmp_path: Path) -> None:
-    """Of p-values 2 / 8 and 1 the smaller one is doubled: of two comparisons."""
+    """The smaller one of the p-values 2 / 8 and 1 is doubled, for two comparisons."""
     files = [write(tmp_path / f"{n}.jsonl", own) for n, own in enumerate([LEFT, RIGHT, LEFT])]
     found = compared(*files, "--metric", "accuracy")
     assert found["baseline"]["scores"] == {"accuracy": 4 / 8}
@@ -340,7 +340,7 @@ def test_several_systems_have_one_table_with_holm_over_all_of_it(tmp_path: Path)
 
 
 def test_an_interval_that_disagrees_with_its_p_value_is_named(tmp_path: Path) -> None:
-    """Of 9 answers that one system alone has, 8 to 1: exact p 20 / 2^9, doubled by Holm."""
+    """One system alone is right 8 times, the other once: exact p 20 / 2^9, doubled by Holm."""
     golds = ["pos"] * 20 + ["neg"] * 20
     less = ["neg"] * 8 + golds[8:]
     more = [*golds[:8], "neg", *golds[9:]]

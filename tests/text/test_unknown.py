@@ -124,7 +124,7 @@ def test_a_text_in_another_script_is_unknown_whatever_spaces_it_has(kind: str) -
     again.load(json.loads(json.dumps(said.save())))
     assert again.describe_unknown() == said.describe_unknown()
     assert "2 of 6 texts are hardly read" in said.describe_unknown()
-    named = name_unread([{"guess": "a"}] * len(ids), read, words)
+    named = name_unread([{"guess": "a"}] * len(ids), find_unread(read, words))
     assert [each.get("unknown") for each in named] == [None, 1, 1, 1, None, None]
 
 
