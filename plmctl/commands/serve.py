@@ -41,7 +41,7 @@ class Serve(Command):
     )
 
     # runs, or their simple models: runs/x/baselines/words; requests name several by the last part
-    # of the path; adapters of one base share it
+    # of the path, and paths of an equal name by more of it; adapters of one base share it
     checkpoint: str | tuple[str, ...] = MISSING
     host: str = "127.0.0.1"  # address to listen at; others than this machine's need a token
     port: int = 8000  # 0: a free one, which is printed
@@ -104,11 +104,11 @@ class Serve(Command):
             each.warm_up()
         host, port = listening.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        abilities = {each.name: each.list_abilities() for each in models}
         if self.provenance.json:
+            abilities = {each.name: each.list_abilities() for each in models}
             tell(json.dumps({"address": address, "models": abilities}))
-        for name, can in abilities.items():
-            remark(f"{name}: {', '.join(can)}")
+        for each in models:
+            remark(f"{each.name} ({each.path}): {', '.join(each.list_abilities())}")
         remark(f"{address} answers; {address}/docs explains; Ctrl-C ends it")
         run(make_app(Server(models, limits), token=token), listening, grace=self.grace)
         return 0

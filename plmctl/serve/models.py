@@ -41,6 +41,7 @@ class Served:
     vectors: VectorEngine | None = None
     prompts: PromptEngines | None = None
     pairs: PairEngine | None = None
+    path: str = ""  # as the command names it
 
     @property
     def reads_pairs(self) -> bool:
@@ -164,17 +165,27 @@ def open_models(
             own_runtime = runtime(chosen, loaded=one)
             how: Any = {"precision": chosen, "rows": rows, "least": unsure_below}
             served[name] = _open_model(name, one, pooling, own_runtime, **how)
-    return Models([served[name] for name in names])
+    return Models([replace(served[name], path=named[name]) for name in names])
 
 
 def name_models(checkpoints: Sequence[str]) -> list[str]:
-    """The last part of each path, with as many parts before it as make all different."""
+    """The last part of each path. Paths of an equal name have parts before it, too, as many as make
+    them different; the others keep theirs.
+    """
     parts = [Path(os.path.normpath(path)).parts for path in checkpoints]
-    for size in range(1, max(map(len, parts)) + 1):
-        names = ["-".join(part.strip("/") for part in own[-size:]) for own in parts]
-        if len({*names}) == len(names):
+    sizes = [1] * len(parts)
+    while True:
+        names = [
+            "-".join(part.strip("/") for part in own[-size:])
+            for own, size in zip(parts, sizes, strict=True)
+        ]
+        equal = [number for number, name in enumerate(names) if names.count(name) > 1]
+        if not equal:
             return names
-    raise UsageError(f"a checkpoint is named twice: {', '.join(checkpoints)}")
+        if all(sizes[number] >= len(parts[number]) for number in equal):
+            raise UsageError(f"a checkpoint is named twice: {', '.join(checkpoints)}")
+        for number in equal:
+            sizes[number] += 1
 
 
 def _list_shared(loaded: Mapping[str, Loaded]) -> list[list[str]]:

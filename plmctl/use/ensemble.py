@@ -176,6 +176,9 @@ def join_names(checkpoints: Sequence[str]) -> Path:
 
 
 def name_members(checkpoints: Sequence[str]) -> list[str]:
-    """The last part of each path, or all of it where these are not different."""
+    """The last part of each path; all of it where another has an equal one."""
     short = [os.path.basename(os.path.normpath(path)) for path in checkpoints]
-    return short if len({*short}) == len(short) else list(checkpoints)
+    return [
+        path if short.count(name) > 1 else name
+        for path, name in zip(checkpoints, short, strict=True)
+    ]

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 import plmctl
 from plmctl.core.batch import Batch
+from plmctl.core.errors import UsageError
 from plmctl.runtime.base import Answer, Program
 from plmctl.runtime.eager import EagerRuntime
 from plmctl.serve.models import Models, name_models
@@ -228,6 +229,7 @@ def test_cut_texts_and_lengths_are_named(client: TestClient) -> None:
     ):
         assert client.post(path, json=body).headers["x-truncated"] == "1", path
     (own,) = [each for each in client.get("/info").json()["models"] if "max_length" in each][:1]
+    assert Path(own["path"]).name == own["id"]
     listed = {each["id"]: each for each in client.get("/v1/models").json()["data"]}
     assert own["max_model_len"] == listed[own["id"]]["max_model_len"] >= own["max_length"] > 0
 
@@ -397,7 +399,10 @@ def test_an_exported_folder_answers_as_its_run(folder: Path, client: TestClient)
 
 def test_names_of_models() -> None:
     assert name_models(["runs/a", "b/"]) == ["a", "b"]
-    assert name_models(["runs/a", "old/a"]) == ["runs-a", "old-a"]
+    assert name_models(["runs/a", "old/a", "runs/b"]) == ["runs-a", "old-a", "b"]
+    assert name_models(["x/runs/a", "y/runs/a", "a"]) == ["x-runs-a", "y-runs-a", "a"]
+    with pytest.raises(UsageError, match="named twice"):
+        name_models(["b", "runs/a", "runs/./a"])
 
 
 def test_pooling_is_a_setting(folder: Path) -> None:

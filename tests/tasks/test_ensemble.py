@@ -19,7 +19,7 @@ from plmctl.core.errors import UsageError
 from plmctl.tasks.answers.label_sets import SetAnswer
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import elect, join
-from plmctl.use.ensemble import refuse_misfit
+from plmctl.use.ensemble import name_members, refuse_misfit
 
 
 def task(**more: Any) -> Any:
@@ -255,3 +255,7 @@ def test_the_command_joins_models_of_different_tokens(tmp_path: Path) -> None:
     done = invoke("eval", both, "joined=votes", f"input={other}", f"out={labelled}")
     assert done.exit_code == 0, done.output
     assert labelled.read_text().startswith("text,id,guess,probabilities.")
+
+
+def test_members_of_one_name_have_their_paths_and_others_keep_theirs() -> None:
+    assert name_members(["runs/a", "old/a", "runs/b/"]) == ["runs/a", "old/a", "b"]

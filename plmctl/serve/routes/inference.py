@@ -92,8 +92,13 @@ def make_router(server: Server) -> APIRouter:
     @router.get("/info", summary="The models of the server")
     async def info() -> dict[str, Any]:
         models = [
-            {"id": each.name, "can": each.list_abilities(), **each.describe_lengths()}
-            for each in server.models
+            {
+                "id": own.name,
+                "path": own.path,
+                "can": own.list_abilities(),
+                **own.describe_lengths(),
+            }
+            for own in server.models
         ]
         return {"version": __version__, "models": models, "limits": vars(server.limits)}
 
