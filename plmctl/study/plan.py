@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from plmctl.config import groups, schema
+from plmctl.config.build import parameters_of
 from plmctl.config.decision import Decision
-from plmctl.config.spec import Provenance, key_of, thaw
+from plmctl.config.spec import Provenance, all_parts_in, key_of, thaw
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, UsageError, raise_all
-from plmctl.core.spelling import spell
+from plmctl.core.used_cells import drop_unused_cells
 from plmctl.jobs.configs import is_tokenized_first
 from plmctl.jobs.job import REFERENCE, RUN, Config, Job, close_over
 from plmctl.jobs.key import compute_key
@@ -23,6 +25,9 @@ from plmctl.study.checks import check_study
 from plmctl.study.composing import ComposedArm, Composer
 from plmctl.study.study import PRETRAIN, Study
 from plmctl.text.tokenizer import read_size
+
+# the settings of a warm-up, with their values where a schedule has none
+WARMUP = {"warmup_steps": 0, "warmup_share": 0.0, "warmup_limit": 1.0}
 
 
 @dataclass
@@ -100,7 +105,7 @@ def plan(study: Study, given: Provenance, processes: int = 1) -> StudyPlan:
     raise_all(check_study(study, arms, composer.tasks, composer.scores, composer.can_measure))
     planner = _Planner(study, given.plugins)
     cells = [planner.plan_cell(arm, seed) for seed in study.seeds for arm in arms.values()]
-    raise_all(_find_twins(cells, arms))
+    raise_all(_find_twins(study, arms, given.plugins))
     return StudyPlan(study, arms, planner.jobs, cells, composer.decisions)
 
 
@@ -218,30 +223,82 @@ class _Planner:
         return self.jobs.setdefault(name, job)
 
 
-def _find_twins(cells: Sequence[StudyCell], arms: Mapping[str, ComposedArm]) -> list[UsageError]:
+def _find_twins(
+    study: Study, arms: Mapping[str, ComposedArm], plugins: tuple[str, ...]
+) -> list[UsageError]:
     """Arms that come to the same jobs, with the words in which they seem to differ."""
-    first: dict[str, str] = {}
+    planner, first = _Planner(study, plugins), dict[str, str]()
     errors: list[UsageError] = []
-    for cell in (cell for cell in cells if cell.seed == cells[0].seed):
-        other = first.setdefault(json.dumps(cell.jobs), cell.arm)
-        if other != cell.arm:
-            allowed = f"is the same run as '{other}'{_explain_twin(arms[cell.arm], arms[other])}"
-            errors.append(ConfigError(f"arms.{cell.arm}", ..., allowed, fix="drop one of them"))
+    for name, arm in arms.items():
+        effective = replace(arm, pretrain=_keep_effective(arm.pretrain, plugins))
+        cell = planner.plan_cell(effective, study.seeds[0])
+        other = first.setdefault(json.dumps(cell.jobs), name)
+        if other != name:
+            allowed = f"is the same model as '{other}'{_explain_twin(arm, arms[other])}"
+            errors.append(ConfigError(f"arms.{name}", ..., allowed, fix="drop one of them"))
     return errors
 
 
+def _keep_effective(config: Config, plugins: tuple[str, ...]) -> Config:
+    """The config of a pretraining without what decides nothing: numbers of `size` that no part
+    takes from there, and a warm-up beyond its limit.
+    """
+    config, steps = drop_unused_cells(config), config["train"].get("steps")
+    parts = [(part, parameters_of(part, plugins)) for _, part in all_parts_in(config)]
+    size = {
+        name: number
+        for name, number in config["size"].items()
+        if any(known is None or (name in known and name not in part) for part, known in parts)
+    }
+    schedule = _cut_warmup(config["schedule"], steps) if steps else config["schedule"]
+    return {**config, "size": size, "schedule": schedule}
+
+
+def _cut_warmup(node: Any, steps: int) -> Any:
+    """A schedule with the updates of its warm-up, `min(share * steps or updates, limit * steps)`,
+    instead of these three.
+    """
+    if not isinstance(node, Mapping):
+        return node
+    cut = {key: _cut_warmup(value, steps) for key, value in node.items() if key not in WARMUP}
+    updates, share, limit = (node.get(key, usual) for key, usual in WARMUP.items())
+    return {**cut, "warmup": min(share * steps or updates, limit * steps)}
+
+
 def _explain_twin(arm: ComposedArm, other: ComposedArm) -> str:
-    """The words of one arm that change nothing of the other."""
+    """The words of one arm that change nothing of the other, each with the reason."""
     for one, two in ((arm, other), (other, arm)):
-        theirs = (*two.arm.overrides, *two.arm.finetune)
-        words = [each for each in (*one.arm.overrides, *one.arm.finetune) if each not in theirs]
-        if words:
-            same = [
-                word
-                for word in words
-                if spell(select(two.pretrain, key_of(word))) == word.partition("=")[2]
-            ]
-            if same:
-                return f": {' and '.join(same)} is what '{two.arm.name}' has, too"
-            return f": {' and '.join(words)} changes nothing of '{two.arm.name}'"
+        told = [
+            *_explain_words(
+                one.arm.overrides, two, two.arm.overrides, [one.pretrain, two.pretrain]
+            ),
+            *(
+                line
+                for task, (config, *_) in one.tuned.items()
+                for line in _explain_words(
+                    one.arm.finetune, two, two.arm.finetune, [config, two.tuned[task][0]]
+                )
+            ),
+        ]
+        if told:
+            return f": {'; '.join(dict.fromkeys(told))}"
     return ""
+
+
+def _explain_words(
+    words: Sequence[str], other: ComposedArm, theirs: Sequence[str], configs: Sequence[Config]
+) -> Iterator[str]:
+    """Why each word that the other arm lacks changes nothing, by the configs of both."""
+    last = {key_of(word): word for word in words}
+    for word in (each for each in words if each not in theirs):
+        key, name = key_of(word), other.arm.name
+        own, their = (select(config, key) for config in configs)
+        if last[key] != word:
+            yield f"{word} is replaced by {last[key]}"
+        elif own == their:
+            yield f"{word} is what '{name}' has, too"
+        else:
+            slot, _, setting = key.rpartition(".")
+            why = {"size": f": no part takes {key}"}.get(slot, "")
+            why = f": {slot}.warmup_limit cuts both" if setting in WARMUP else why
+            yield f"{word} changes nothing of '{name}'{why}"

@@ -356,7 +356,7 @@ def test_all_arms_that_do_not_compose(planned: Planned) -> None:
     [
         (
             {"arms": {"slow": ["optim.lr=1e-3"], "fast": ["optim.lr=0.001"]}},
-            ["arms.fast", "same run as 'slow': optim.lr=0.001 is what 'slow' has, too"],
+            ["arms.fast", "same model as 'slow': optim.lr=0.001 is what 'slow' has, too"],
         ),
         (
             {"arms": {"slow": ["noise.token_mask.rate=0.15"], "fast": []}},
@@ -364,7 +364,7 @@ def test_all_arms_that_do_not_compose(planned: Planned) -> None:
         ),
         (
             {"arms": {"slow": [], "fast": ["train.log_every=3"]}},
-            ["arms.fast", "same run as 'slow': train.log_every=3 changes nothing of 'slow'"],
+            ["arms.fast", "same model as 'slow': train.log_every=3 changes nothing of 'slow'"],
         ),
         (
             {"metrics": metrics("f1", "toy")},
@@ -488,3 +488,28 @@ def test_the_length_of_a_fine_tuning_is_that_of_its_updates(planned: Planned) ->
         "toy": "2.0 epochs of 8 rows an update or 500 updates of 8 rows by train.least_steps,"
         " 2.0 epochs are fewer"
     }
+
+
+@pytest.mark.parametrize(
+    ("shared", "word", "why"),
+    [
+        ("model.stack.layout=af*2", "size.num_layers=4", "no part takes size.num_layers"),
+        ("schedule.warmup_steps=20", "schedule.warmup_steps=9", "schedule.warmup_limit cuts both"),
+        ("optim.lr=1e-3", "optim.lr=1e-2", "is replaced by optim.lr=0.001"),
+    ],
+)
+def test_arms_whose_words_act_nowhere_are_one_model(
+    planned: Planned, shared: str, word: str, why: str
+) -> None:
+    """`size` acts through references; 24 updates have 2.4 of warm-up at most."""
+    pretrain = {"recipe": "roberta", "overrides": [*toy_study.SMALL, shared]}
+    again = ["optim.lr=0.001"] if "replaced" in why else []
+    arms: dict[str, Any] = {"slow": [], "fast": [word, *again]}
+    found = message(planned, pretrain=pretrain, arms=arms)
+    assert f"arms.fast: is the same model as 'slow': {word}" in found
+    assert why in found
+
+
+def test_a_width_that_parts_take_from_size_makes_another_model(planned: Planned) -> None:
+    arms: dict[str, Any] = {"slow": [], "fast": ["size.width=64"]}
+    assert counts(planned(arms=arms, metrics=metrics("loss/mlm")))[1] == 4
