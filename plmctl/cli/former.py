@@ -18,6 +18,6 @@ def choose_place(typed: str, former: str | None, out: str | None) -> str | None:
         return out
     if out is not None:
         what = f"the target appears twice: {former} and --out {out}"
-        raise UsageError(f"{what}\n  fix: --out {spell_word(out)} alone")
+        raise UsageError(f"{what}\n  fix: leave out {former}")
     warn_of_former(f"{typed} {former}", f"{typed} --out {spell_word(former)}")
     return former

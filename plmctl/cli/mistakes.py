@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import shlex
 import signal
 import sys
@@ -20,6 +21,8 @@ from plmctl.core.pasted import spell_fix
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import DETAIL, FAIL, hears, remark
 from plmctl.core.unwritten import explain_own_code, explain_unwritten
+
+_OPTIONS = re.compile(r"(?<=\n  fix: )--[a-z][^\n#]*?(?=  #|\n|$)")  # a fix to its comment
 
 
 @contextlib.contextmanager
@@ -54,7 +57,7 @@ def report_mistakes() -> Iterator[None]:
 
 def retype(error: PlmctlError, words: Sequence[str]) -> str:
     """The message of an error, whose fix corrects a misspelt path of the command line: a setting,
-    or the whole line for a path alone.
+    or the whole line for a path alone. A fix that begins with an option becomes the whole line.
 
     Args:
         error: The error.
@@ -69,7 +72,25 @@ def retype(error: PlmctlError, words: Sequence[str]) -> str:
                 again = [meant if each == word else each for each in words]
                 fix = spell_setting(key, meant) if sign else shlex.join(["plmctl", *again])
                 text = text.replace(f"fix: {spell_fix(f'give {meant}')}", f"fix: {fix}")
-    return text
+    is_line = bool(words) and words[0].isalpha()  # behind another program stand its own words
+    return _OPTIONS.sub(lambda found: _merge(words, found[0]), text) if is_line else text
+
+
+def _merge(words: Sequence[str], fix: str) -> str:
+    """The line of these words with the options and settings of a fix. They replace former values,
+    or follow at the end.
+    """
+    again = [*words]
+    added = shlex.split(fix)
+    while added:
+        word = added.pop(0)
+        name = word.partition("=")[0]
+        valued = word.startswith("-") and "=" not in word and added and not added[0].startswith("-")
+        own = [word, added.pop(0)] if valued else [word]
+        at = next((n for n, each in enumerate(again) if each.partition("=")[0] == name), len(again))
+        former = 1 if at < len(again) and "=" in again[at] else len(own)
+        again[at : at + former] = own
+    return shlex.join(["plmctl", *again])
 
 
 @contextlib.contextmanager

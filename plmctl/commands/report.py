@@ -51,15 +51,17 @@ class ReportCommand(Tool):
         fact: options.Facts = None,
         plugin: Plugin = None,
     ) -> None:
+        from plmctl.report.figures import warn_of_letters
         from plmctl.report.wishes import parse_facts, parse_wishes
         from plmctl.report.write import write
 
+        drawn = Path(figures).expanduser() if figures else None
         files = write(
             [Path(folder).expanduser() for folder in runs],
             _place_page(out),
             markdown=markdown,
             brief=brief,
-            figures=Path(figures).expanduser() if figures else None,
+            figures=drawn,
             wishes=parse_wishes(
                 attention,
                 sentence or [],
@@ -74,6 +76,8 @@ class ReportCommand(Tool):
             plugins=tuple(plugin or ()),
         )
         tell("\n".join(map(str, files)))
+        if drawn:
+            warn_of_letters(drawn)  # below the list of files, where a reader looks last
 
 
 def _place_page(out: str) -> Path:

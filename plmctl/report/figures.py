@@ -11,6 +11,7 @@ from typing import Any
 
 from plmctl.core.errors import UsageError
 from plmctl.core.extras import require_library
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import WARN, counted, remark
 from plmctl.report.latex import LATIN, escape, format_table, join_cells, list_needs
 from plmctl.report.page import Block, Chart, Folded, Heading, TableBlock, find_numbers
@@ -29,13 +30,17 @@ SCALE = 3.0  # pixels of a PNG for one of the picture
 # Chinese, Japanese, Korean
 _EASTERN = re.compile(f"[\u3040-\u30ff\uac00-\ud7a3{CJK}]")
 _PLAIN = str.maketrans({"−": "-", ",": None})
-_OURS = re.compile(r"(figure|table)-\d+-.*\.(svg|png|pdf|csv|tex)")
+_SUFFIXES = (".svg", ".png", ".pdf", ".csv", ".tex")
+_OURS = re.compile(rf"(figure|table)-\d+-.*({'|'.join(map(re.escape, _SUFFIXES))})")
 
 
 def check_figures(folder: Path) -> None:
-    """Raise UsageError without the library that writes PNG and PDF, or for a folder in which lie
-    other files.
+    """Raise UsageError without the library that writes PNG and PDF, for the name of a file, or for
+    a folder in which lie other files.
     """
+    if folder.suffix in _SUFFIXES and not folder.exists():
+        fix = f"--figures {spell_word(str(folder.with_suffix('')))}"
+        raise UsageError(f"--figures {folder}: a folder, for several files\n  fix: {fix}")
     require_library("vl_convert", "figures", "report --figures")
     there = [file.name for file in folder.iterdir()] if folder.is_dir() else [""] * folder.exists()
     if other := next((name for name in there if not _OURS.fullmatch(name)), None):
@@ -64,12 +69,11 @@ def write_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
         UsageError: The folder has those of another page.
     """
     convert = require_library("vl_convert", "figures", "report --figures")
-    made, svgs = dict[Path, bytes](), list[str]()
+    made = dict[Path, bytes]()
     for number, (title, block) in enumerate(_find_all(blocks), 1):
         if isinstance(block, Chart):
             file = folder / _name("figure", number, block.name)
             texts = {".svg": block.svg.encode() + b"\n"}
-            svgs.append(block.svg)
             texts[".png"] = convert.svg_to_png(block.svg, scale=SCALE)
             texts[".pdf"] = convert.svg_to_pdf(block.svg)
         else:
@@ -84,12 +88,18 @@ def write_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
     admit(own(folder)).mkdir(parents=True, exist_ok=True)
     for file, content in made.items():
         write_bytes(file, content)
-    if missing := find_missing("".join(svgs), convert):
+    return [*made]
+
+
+def warn_of_letters(folder: Path) -> None:
+    """A warning of letters in the pictures of a folder that no font of this machine has."""
+    convert = require_library("vl_convert", "figures", "report --figures")
+    text = "".join(file.read_text("utf-8") for file in sorted(folder.glob("*.svg")))
+    if missing := find_missing(text, convert):
         what = f"{counted(len(missing), 'letter')} such as {missing[0]} are empty in PNG and PDF"
         # each needs its own package, of which Chinese, Japanese and Korean ones have one together
         package = "fonts-noto-cjk" if _EASTERN.search(missing) else "fonts-noto"
-        remark(f"{what}, for no font has them\n  fix: apt install {package}", WARN)
-    return [*made]
+        remark(f"{folder}: {what}, for no font has them\n  fix: apt install {package}", WARN)
 
 
 def _find_all(blocks: Sequence[Block], part: str = "") -> Iterator[tuple[str, Chart | TableBlock]]:

@@ -112,9 +112,11 @@ def _check_files(out: Path, markdown: bool, card: Path | None, facts: Mapping[st
             raise UsageError(f"{problem}\n  fix: {option} {spell_word(str(file / name))}")
     if out.suffix not in SUFFIXES and not is_stream(out):
         allowed = f"a {' or a '.join(SUFFIXES)} file"
-        raise UsageError(f"--out {out}: {allowed}\n  fix: --out {spell_word(f'{out}.html')}")
+        name = out.stem if out.suffix[1:].isalpha() else out.name
+        fix = f"--out {spell_word(str(out.with_name(f'{name}.html')))}"
+        raise UsageError(f"--out {out}: {allowed}\n  fix: {fix}")
     if facts and card is None:
-        raise UsageError("--fact: for a model card\n  fix: --card README.md before it")
+        raise UsageError("--fact: for a model card\n  fix: --card README.md")
     pages = list_pages(out, markdown=markdown)
     if card is not None and card.resolve() in [page.resolve() for page in pages]:
         other = card.with_name(f"{out.stem}-card.md")

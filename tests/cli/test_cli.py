@@ -1049,3 +1049,22 @@ def test_a_misspelt_path_is_typed_again(words: list[str], fix: str) -> None:
     other = ConfigError("seed", "x", "a number", fix="seed=0")
     assert retype(error, words) == f"runs/aa: no such run\n  fix: {fix}"
     assert f"  fix: {fix}\n- seed" in retype(ConfigErrors([error, other]), words)
+
+
+@pytest.mark.parametrize(
+    ("typed", "fix", "line"),
+    [
+        ("report a --out x.pdf --brief", "--out x.html", "report a --out x.html --brief"),
+        ("report a --out=x.pdf", "--out x.html", "report a --out x.html"),
+        ("compare a b", "--as classes", "compare a b --as classes"),
+        ("convert a --int8", "--to onnx --int8", "convert a --int8 --to onnx"),
+        ("convert a", "--to hf  # or --to plmctl", "convert a --to hf  # or --to plmctl"),
+        ("eval plugin=a x=1", "--plugin own x=2", "eval plugin=a x=2 --plugin own"),
+    ],
+)
+def test_a_fix_that_begins_with_an_option_is_the_whole_line(
+    typed: str, fix: str, line: str
+) -> None:
+    error = UsageError(f"wrong\n  fix: {fix}")
+    assert retype(error, typed.split()) == f"wrong\n  fix: plmctl {line}"
+    assert retype(error, ["-q", *typed.split()]) == f"wrong\n  fix: {fix}"

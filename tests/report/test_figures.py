@@ -20,6 +20,7 @@ from plmctl.report.figures import (
     _format_latex,
     check_figures,
     find_missing,
+    warn_of_letters,
     write_figures,
 )
 from plmctl.report.page import Chart, Folded, Heading, TableBlock
@@ -88,6 +89,8 @@ def test_each_picture_and_table_has_its_files(tmp_path: Path) -> None:
         check_figures(folder)
     with pytest.raises(UsageError, match="is a file"):
         check_figures(written[0])
+    with pytest.raises(UsageError, match=r"a folder, .*\n  fix: --figures .*/new$"):
+        check_figures(tmp_path / "new.pdf")
 
 
 def test_the_library_that_is_missing_is_said_before_any_work(
@@ -124,7 +127,7 @@ def test_the_fix_names_the_package_of_the_letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, missing: str, package: str
 ) -> None:
     monkeypatch.setattr("plmctl.report.figures.find_missing", lambda *_: missing)
-    write_figures([], tmp_path)
+    warn_of_letters(tmp_path)
     assert capsys.readouterr().err.endswith(f"fix: apt install fonts-{package}\n")
 
 

@@ -462,7 +462,7 @@ def test_broken_predictions_and_results_are_passed_over(run: Path) -> None:
         (["."], 3, "fix: plmctl report 'a run'"),
         (["empty"], 3, "neither a run (metrics.jsonl) nor a study (study.json)"),
         (["study", "a run"], 2, "is a study: a report shows one study, or runs"),
-        (["a run", "--out", "r.pdf"], 2, "fix: --out r.pdf.html"),
+        (["a run", "--out", "r.pdf"], 2, "fix: --out r.html"),
         (["a run", "--card", "empty"], 2, "fix: --card empty/README.md"),
         (["a run", "--attention", "2"], 2, "layer.head"),
         (["a run", "--sentence", "x"], 2, "fix: --attention 0.0"),
