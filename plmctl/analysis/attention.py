@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from plmctl.analysis.measure import Measure
-from plmctl.analysis.sample import SENTENCES, batch_sentences, describe_unread
+from plmctl.analysis.sample import batch_sentences, choose_sentences, describe_unread
 from plmctl.artifacts.loading import Loaded
+from plmctl.core.batch import Batch
 from plmctl.core.errors import DataError
 from plmctl.nn.entmax import Entmax
 from plmctl.nn.stack import Stack
 from plmctl.nn.weights import AttentionWeights
+
+TEXTS = 8  # whose weights are read: those of long ones fill memory
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,11 @@ class AttentionMaps(Measure):
 
     @classmethod
     @torch.inference_mode()
-    def of(cls, opened: Loaded, sentences: Sequence[str] = SENTENCES[:2]) -> Self:
-        """Measure a model on `sentences`."""
+    def of(cls, opened: Loaded, sentences: Sequence[str] = ()) -> Self:
+        """Measure a model on `sentences`, without any on two texts of the run's own data."""
         if "attention" not in opened.model.backbone.records:
             raise DataError("this model has no self-attention that is recorded")
+        sentences = sentences or choose_sentences(opened)[0][:2]
         batch, rows = batch_sentences(opened, sentences)
         layers = opened.model(batch, record=frozenset({"attention"})).recorded["attention"]
         return cls(
@@ -60,12 +64,14 @@ class SparseHeads(Measure):
 
     Args:
         density: The share of the tokens in sight that have a weight, by layer and head; the mean
-            over the tokens of some sentences. Empty where the model records no attention.
+            over the tokens of a few texts. Empty where the model records no attention.
+        about: The source of these texts.
         alphas: The alphas by cell and head, in the order in which the cells run.
     """
 
     name: ClassVar[str] = "density"
     density: list[list[float]]
+    about: str
     alphas: list[list[float]]
 
     @classmethod
@@ -77,14 +83,17 @@ class SparseHeads(Measure):
         stacks = [part for part in backbone.modules() if isinstance(part, Stack)]
         cells = [stack.block(step).cell for stack in stacks for step in stack.steps]
         parts = [part for cell in cells for part in cell.modules() if isinstance(part, Entmax)]
-        return cls(_measure_density(opened), [part.alpha.detach().tolist() for part in parts])
+        texts, about = choose_sentences(opened)
+        batch, _ = batch_sentences(opened, texts[:TEXTS])
+        return cls(
+            _measure_density(opened, batch), about, [part.alpha.detach().tolist() for part in parts]
+        )
 
 
-def _measure_density(opened: Loaded) -> list[list[float]]:
+def _measure_density(opened: Loaded, batch: Batch) -> list[list[float]]:
     names = frozenset({"attention", "scores"})
     if not names <= opened.model.backbone.records:
         return []
-    batch, _ = batch_sentences(opened, SENTENCES)
     recorded = opened.model(batch, record=names).recorded
     layers = []
     for weights, scores in zip(recorded["attention"], recorded["scores"], strict=True):

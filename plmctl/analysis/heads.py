@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from plmctl.analysis.measure import Measure
-from plmctl.analysis.sample import batch_held_out, batch_sentences, describe_unread, restore_text
+from plmctl.analysis.sample import batch_text
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError
 
-SENTENCES, PAIRS = 512, 2**18  # sentences that are read, and pairs of tokens at a time
+PAIRS = 2**18  # pairs of tokens at a time
 ENTROPY, DISTANCE = "entropy", "distance"
 
 
@@ -51,7 +51,8 @@ class HeadHabits(Measure):
         """
         if "attention" not in opened.model.backbone.records:
             raise DataError("this model has no self-attention that is recorded")
-        seq, about = _read(opened, sentences)
+        batch, about = batch_text(opened, sentences)
+        seq = batch.text
         groups = _group(opened, seq)
         sums: dict[str, Tensor] = {}
         for part in _cut(seq):
@@ -66,20 +67,6 @@ class HeadHabits(Measure):
                 sums[name] = sums.get(name, 0) + added
         tokens = int(seq.real.sum())
         return cls({name: (each / tokens).tolist() for name, each in sums.items()}, tokens, about)
-
-
-def _read(opened: Loaded, sentences: Sequence[str]) -> tuple[Seq, str]:
-    """(the text of a batch, its source)."""
-    if not sentences:
-        batch, about = batch_held_out(opened)
-        if set(batch.seqs) != {"text"}:
-            raise DataError("this model reads more than one text")
-        return restore_text(batch).text, about
-    given = sentences[:SENTENCES]
-    batch, rows = batch_sentences(opened, given)
-    cut = f"the first {SENTENCES} of {len(sentences):,}" if len(sentences) > SENTENCES else "the"
-    ids = [i for row in rows for i in row]
-    return batch.text, f"{cut} lines of your text{describe_unread(opened, ids, given)}"
 
 
 def _group(opened: Loaded, seq: Seq) -> dict[str, Tensor]:

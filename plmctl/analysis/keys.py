@@ -8,13 +8,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from plmctl.analysis.sample import batch_held_out, batch_sentences, describe_unread, restore_text
+from plmctl.analysis.sample import batch_text
 from plmctl.analysis.stacks import find_readers, list_cells
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.batch import Batch
@@ -81,12 +80,7 @@ class KeyTexts:
             UsageError: There is no such unit.
             DataError: The model has no feed-forward layers that read one text.
         """
-        batch, about = batch_held_out(opened)
-        batch = restore_text(batch)
-        if sentences:
-            batch, rows = batch_sentences(opened, sentences)
-            unread = describe_unread(opened, [*chain(*rows)], sentences)
-            about = f"the sentences of --sentence{unread}"
+        batch, about = batch_text(opened, sentences)
         layers = read_units(opened, batch)
         for layer, unit in units:
             if not (layer < len(layers) and unit < layers[layer].shape[-1]):

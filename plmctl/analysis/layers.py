@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from plmctl.analysis.measure import Measure
-from plmctl.analysis.sample import SENTENCES, batch_sentences, describe_unread
+from plmctl.analysis.sample import batch_text
 from plmctl.artifacts.loading import Loaded
 from plmctl.core.errors import DataError
 
@@ -28,30 +28,29 @@ class Move:
 
 @dataclass(frozen=True)
 class LayerMoves(Measure):
-    """The moves of all layers, averaged over the tokens of some sentences.
+    """The moves of all layers, averaged over the tokens of a text.
 
     Args:
         moves: The first layer first.
         tokens: The number of tokens, special ones included.
-        unread: Remarks on unknown tokens and ends of sentences that were not read, or "".
+        about: The source of the rows, with remarks on unknown tokens and ends that were not read.
     """
 
     name: ClassVar[str] = "layers"
     moves: list[Move]
     tokens: int
-    unread: str = ""
+    about: str
 
     @classmethod
     @torch.inference_mode()
-    def of(cls, opened: Loaded, sentences: Sequence[str] = SENTENCES) -> Self:
-        """Measure a model on `sentences`."""
-        batch, rows = batch_sentences(opened, sentences)
+    def of(cls, opened: Loaded, sentences: Sequence[str] = ()) -> Self:
+        """Measure a model on sentences, without any on rows of the run's own data."""
+        batch, about = batch_text(opened, sentences)
         hidden = opened.model(batch, record=frozenset({"hidden"}))
         if not hidden.recorded:
             raise DataError("this model does not record the states between its layers")
         moves = measure_moves(hidden.recorded["hidden"], batch.text.real)
-        unread = describe_unread(opened, [*chain(*rows)], sentences)
-        return cls(moves, sum(map(len, rows)), unread)
+        return cls(moves, int(batch.text.real.sum()), about)
 
 
 def measure_moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:

@@ -1,15 +1,20 @@
-"""Rows on which a model is measured: some that its own run held out, or sentences."""
+"""Rows on which a model is measured: some that its own run held out, texts of its task, or
+sentences.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import torch
 
 from plmctl.analysis.stacks import find_length
 from plmctl.artifacts.assemble import build_objective
 from plmctl.artifacts.loading import Loaded
+from plmctl.artifacts.model_facts import reading
+from plmctl.config.build import build
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance
 from plmctl.config.texts import Feed, Texts
@@ -19,13 +24,16 @@ from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_held_out
 from plmctl.objectives.base import Objective
 from plmctl.objectives.mix import Mix
+from plmctl.tasks.task import as_task
 from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.processes.world import World
 
 ROWS, TOKENS = 32, 8192  # at most, in all rows together
+LINES = 512  # lines of a text that are read
 
 HELD_OUT = "held-out rows of the run, as its evaluation reads them"
+OF_DEV = "texts of dev, in the run's own data"
 PLAIN = "the English sentences that come with plmctl (the run's own text is missing)"
 SENTENCES = (  # the same for every run, so that runs compare
     "The river rose in the night, and by morning the lower fields were under water.",
@@ -57,8 +65,8 @@ def batch_sentences(loaded: Loaded, sentences: Sequence[str]) -> tuple[Batch, li
 
 
 def batch_held_out(loaded: Loaded, objective: Objective | None = None) -> tuple[Batch, str]:
-    """(a few rows that the pretraining of a model held out, what they are); where their tokens are
-    no longer there, or the model is fine-tuned, sentences.
+    """(a few rows that the pretraining of a model held out, what they are). A fine-tuned model has
+    texts of dev; where its data are no longer there, both have sentences.
 
     Args:
         loaded: The model.
@@ -67,9 +75,42 @@ def batch_held_out(loaded: Loaded, objective: Objective | None = None) -> tuple[
     try:
         batch, about = _read(loaded, objective), HELD_OUT
     except (PlmctlError, OSError):
-        batch, about = batch_sentences(loaded, SENTENCES)[0], PLAIN
+        sentences, about = choose_sentences(loaded)  # of dev, or plain ones
+        batch = batch_sentences(loaded, sentences)[0]
     ids = torch.cat([seq.ids[seq.real] for seq in batch.seqs.values()])
     return batch, about + describe_unread(loaded, ids.tolist())
+
+
+def choose_sentences(loaded: Loaded) -> tuple[Sequence[str], str]:
+    """(texts of the run's own data, what they are): the first ones of dev of a fine-tuned model,
+    held-out rows of others. Where these data are no longer there, the English sentences.
+    """
+    for find, about in ((_read_dev, OF_DEV), (_read_rows, HELD_OUT)):
+        try:
+            texts = [text for text in find(loaded) if text.strip()][:ROWS]
+        except (PlmctlError, OSError):
+            continue
+        if texts:
+            return texts, about
+    return SENTENCES, PLAIN
+
+
+def batch_text(opened: Loaded, sentences: Sequence[str] = ()) -> tuple[Batch, str]:
+    """(one text in each row, its source): of at most 512 sentences; without any, of the run's own
+    data.
+
+    Raises:
+        DataError: The held-out rows have more than one text.
+    """
+    if not sentences:
+        batch, about = batch_held_out(opened)
+        if set(batch.seqs) != {"text"}:
+            raise DataError("this model reads more than one text")
+        return restore_text(batch), about
+    given = sentences[:LINES]
+    batch, rows = batch_sentences(opened, given)
+    cut = f"the first {LINES} of {len(sentences):,}" if len(sentences) > LINES else "the"
+    return batch, f"{cut} lines of your text{describe_unread(opened, [*chain(*rows)], given)}"
 
 
 def open_objective(opened: Loaded) -> Mix | None:
@@ -113,6 +154,24 @@ def _find_room(loaded: Loaded) -> tuple[Sequence[str], int | None]:
     template = loaded.vocab.single if loaded.vocab.cls is not None else ("A",)
     limit = loaded.model.backbone.max_length
     return template, None if limit is None else max(0, limit - len(template) + 1)
+
+
+def _read_dev(loaded: Loaded) -> Sequence[str]:
+    """The texts of the first examples of dev, in the files of the task; none without a task."""
+    node, plugins = loaded.own_task(), tuple(loaded.source.plugins)
+    facts = reading(loaded.config, plugins) if node else {}
+    task = as_task(build(node, facts, plugins, path="task")) if node else None
+    return [text for each in task.read("dev")[:ROWS] for text in each.texts] if task else []
+
+
+def _read_rows(loaded: Loaded) -> Sequence[str]:
+    """The texts of held-out rows."""
+    batch = restore_text(_read(loaded, None))
+    seq = batch.seqs[batch.input]
+    return [
+        loaded.tokenizer.decode(ids[real].tolist())
+        for ids, real in zip(seq.ids, seq.real, strict=True)
+    ]
 
 
 def _read(loaded: Loaded, objective: Objective | None) -> Batch:

@@ -29,8 +29,8 @@ def analyse(
     Args:
         run: A run, a checkpoint, or a Hugging Face folder.
         measures: The names of the measures; None for all that the model has something for.
-        sentences: The text for `attention`, `heads` and `layers`; without any, `heads` reads
-            held-out rows of the run, the others sentences that come with plmctl.
+        sentences: The text for `attention`, `heads` and `layers`; without any they read held-out
+            rows of the run, or texts of dev.
         probes: {name: a file of labelled words} for linear probes of every layer.
         plugins: The packages outside plmctl that the model may be made of, and whose measures
             count, too.

@@ -45,7 +45,7 @@ class Wishes:
     """The options for panels that are drawn only on request."""
 
     heads: Sequence[tuple[int, int]] = ()  # (layer, head) whose attention is drawn, from 0
-    # the sentences for it and for `units`; none: two that plmctl brings along, or held-out rows
+    # the sentences for it and for `units`; none: texts of the run
     sentences: Sequence[str] = ()
     # the text for the table of heads; (): held-out rows; None: no table
     lines: Sequence[str] | None = None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from plmctl.analysis.attention import SparseHeads
-from plmctl.analysis.sample import SENTENCES, batch_sentences
+from plmctl.analysis.sample import batch_sentences, choose_sentences
 from plmctl.nn.entmax import Entmax
 from plmctl.report.page import Heading, TableBlock
 from plmctl.report.panels.attention import density as panel
@@ -39,7 +39,7 @@ def test_density_and_alphas_by_layer_and_head(run: Path) -> None:
     measured = SparseHeads.of(loaded)
     assert measured is not None
     layers = measured.density
-    batch, rows = batch_sentences(loaded, SENTENCES)
+    batch, rows = batch_sentences(loaded, choose_sentences(loaded)[0][:8])
     maps = loaded.model(batch, record=frozenset({"attention"})).recorded["attention"]
     for layer, weights in zip(layers, maps, strict=True):
         for head in range(2):

@@ -92,10 +92,10 @@ def test_layers_of_each_token(run: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.slow  # held-out ones stay
 def test_sentences_where_nothing_was_held_out(trained: Path, tmp_path: Path) -> None:
     loaded = find_subject([trained]).runs[0].loaded
-    assert batch_held_out(loaded)[1] == HELD_OUT
+    assert batch_held_out(loaded)[1].startswith(HELD_OUT)
     loaded.config["data"]["path"] = str(tmp_path / "gone.txt")
     batch, about = batch_held_out(loaded)
-    assert about == PLAIN
+    assert about.startswith(PLAIN)
     assert len(batch.text.ids) == 8
 
 
@@ -103,7 +103,7 @@ def test_a_report_tokenizes_nothing(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = find_subject([run]).runs[0].loaded
-    assert batch_held_out(loaded)[1] == HELD_OUT
+    assert batch_held_out(loaded)[1].startswith(HELD_OUT)
     monkeypatch.setenv("PLMCTL_CACHE", str(tmp_path))
     assert batch_held_out(loaded)[1].startswith(PLAIN)
     assert not list(tmp_path.iterdir())

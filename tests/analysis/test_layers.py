@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.analysis.layers import LayerMoves, measure_moves
-from plmctl.analysis.sample import SENTENCES
+from plmctl.analysis.sample import OF_DEV, PLAIN, SENTENCES, batch_held_out, choose_sentences
 from plmctl.cli import app as cli
 from plmctl.report.page import Chart, Paragraph
 from plmctl.report.panels.layers import panel
@@ -62,10 +62,9 @@ def test_the_page_of_a_run_shows_them(trained: Path, tmp_path: Path) -> None:
     measured = LayerMoves.of(loaded)
     found, tokens = measured.moves, measured.tokens
     assert len(found) == 4
-    assert tokens == sum(len(loaded.tokenizer.encode(sentence)) + 2 for sentence in SENTENCES)
+    assert tokens == int(batch_held_out(loaded)[0].text.real.sum())
     assert (
-        f"Means over the tokens of 8 English sentences that come with plmctl. run: step-2, {tokens}"
-        " tokens." in text
+        f"Means over the tokens of a text. run: step-2, {tokens:,} tokens of held-out rows" in text
     )
 
 
@@ -100,7 +99,7 @@ def test_the_exported_model_and_tokenizer_are_those_of_the_run(
     )
     with torch.no_grad():
         states = theirs(**given, output_hidden_states=True).hidden_states
-    measured = LayerMoves.of(plmctl.load(trained))
+    measured = LayerMoves.of(plmctl.load(trained), SENTENCES)
     found, tokens = measured.moves, measured.tokens
     wanted = measure_moves(states, given["attention_mask"].bool())
     assert int(given["attention_mask"].sum()) == tokens
@@ -108,3 +107,18 @@ def test_the_exported_model_and_tokenizer_are_those_of_the_run(
         (pytest.approx(move.distance, abs=1e-4), pytest.approx(move.angle, abs=1e-3))
         for move in wanted
     ]
+
+
+def test_a_fine_tuned_model_is_measured_on_its_dev_texts(trained: Path, tmp_path: Path) -> None:
+    loaded = plmctl.load(trained)
+    (tmp_path / "train.csv").write_text("文本,标签\n甲,a\n乙,b\n", encoding="utf-8")
+    (tmp_path / "dev.csv").write_text("文本,标签\n今天下雨,a\n股市大涨,b\n", encoding="utf-8")
+    columns = {"text": "文本", "label": "标签"}
+    target = "plmctl.tasks.classification.Classification"
+    splits = {name: [f"{name}.*"] for name in ("train", "dev", "test")}
+    reader = {"_target_": "plmctl.tasks.readers.tables.Table", "splits": splits}
+    node = {"_target_": target, "path": str(tmp_path), "columns": columns, "reader": reader}
+    loaded.config["task"] = node | {"max_length": 8, "name": "t", "metrics": ["accuracy"]}
+    assert choose_sentences(loaded) == (["今天下雨", "股市大涨"], OF_DEV)
+    (tmp_path / "dev.csv").unlink()
+    assert choose_sentences(loaded)[1] == PLAIN

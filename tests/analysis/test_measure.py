@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import plmctl
 from plmctl.analysis.layers import LayerMoves
 from plmctl.analysis.measure import find_measures
-from plmctl.analysis.sample import SENTENCES, batch_sentences
+from plmctl.analysis.sample import batch_sentences, choose_sentences
 from plmctl.cli.app import make_app
 from tests.report import parsed
 
@@ -65,7 +65,7 @@ def test_probes_and_wrong_arguments(trained: Path, tmp_path: Path) -> None:
 def test_a_measure_and_its_panel_from_a_plugin(trained: Path, tmp_path: Path, plugin: str) -> None:
     measured = plmctl.analyse(trained, ["entropy"], plugins=[plugin])["entropy"]
     loaded = plmctl.load(trained)
-    batch, rows = batch_sentences(loaded, SENTENCES[:2])
+    batch, rows = batch_sentences(loaded, choose_sentences(loaded)[0][:2])
     maps = loaded.model(batch, record=frozenset({"attention"})).recorded["attention"]
     tokens = [
         -sum(p * torch.log(torch.tensor(p)).item() for p in maps[3][n, 1, q, : len(row)].tolist())

@@ -11,7 +11,7 @@ from torch import Tensor
 from plmctl.analysis.attention import AttentionMaps, SparseHeads
 from plmctl.analysis.heads import DISTANCE, ENTROPY, HeadHabits
 from plmctl.analysis.runs import Curve
-from plmctl.analysis.sample import SENTENCES
+from plmctl.analysis.sample import choose_sentences
 from plmctl.analysis.spans import HeadSpans, TokenSpans
 from plmctl.core.errors import PlmctlError, UsageError, list_problems
 from plmctl.report.charts import draw_lines
@@ -35,7 +35,7 @@ HABITS = (
 UNITS = {ENTROPY: "entropy, nats", DISTANCE: "distance, tokens"}
 DENSITY = (
     "The share of the tokens in sight that have a weight, in percent, the darker the more; the mean"
-    " over the tokens of the sentences that come with plmctl."
+    " over the tokens of {about}."
 )
 ALPHAS = "alpha of each head: near 1 it is as dense as softmax, 2 is sparsemax."
 TOKENS = 96  # tokens of a row that are drawn
@@ -70,7 +70,7 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def _draw_maps(subject: Subject, run: ReportedRun, number: int) -> list[Block]:
-    sentences = subject.wishes.sentences or SENTENCES[:2]
+    sentences = subject.wishes.sentences or choose_sentences(run.loaded)[0][:2]
     maps = AttentionMaps.of(run.loaded, sentences)
     blocks: list[Block] = []
     for place, sentence in enumerate(sentences):
@@ -149,7 +149,10 @@ def density(found: SparseHeads) -> list[Block]:
     """Tables of density and alpha by layer and head."""
     blocks: list[Block] = []
     if found.density:
-        blocks += [Paragraph(DENSITY), _tabulate(found.density, "layer", 100.0, 0, shade=True)]
+        blocks += [
+            Paragraph(DENSITY.format(about=found.about)),
+            _tabulate(found.density, "layer", 100.0, 0, shade=True),
+        ]
     if found.alphas:
         blocks += [Paragraph(ALPHAS), _tabulate(found.alphas, "cell", 1.0, 2)]
     return blocks

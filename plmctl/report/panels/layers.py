@@ -5,7 +5,6 @@ from __future__ import annotations
 from plmctl.analysis.layers import LayerMoves
 from plmctl.analysis.probing import ProbeResult, describe_rare, split_items
 from plmctl.analysis.runs import Curve
-from plmctl.analysis.sample import SENTENCES
 from plmctl.core.errors import PlmctlError, list_problems
 from plmctl.report.charts import draw_lines
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
@@ -38,12 +37,8 @@ def panel(subject: Subject) -> list[Block]:
             notes.append(f"{run.name}: not measured, {list_problems(error)}.")
             continue
         checkpoint, own = run.loaded.source.folder.name, found[run.name]
-        notes.append(f"{run.name}: {checkpoint}, {own.tokens} tokens{own.unread}.")
-    text = (
-        f"Means over the tokens of {len(SENTENCES)} English sentences that come with plmctl."
-        f" {' '.join(notes)}"
-    )
-    blocks: list[Block] = [Paragraph(text)]
+        notes.append(f"{run.name}: {checkpoint}, {own.tokens:,} tokens of {own.about}.")
+    blocks: list[Block] = [Paragraph(f"Means over the tokens of a text. {' '.join(notes)}")]
     for name, title, y in KINDS:
         curves: dict[str, Curve] = {
             run: [(float(layer), getattr(move, name)) for layer, move in enumerate(own.moves, 1)]
