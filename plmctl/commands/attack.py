@@ -70,7 +70,7 @@ class Attack(TaskUser, Command):
     guard_cells: bool = True
     batch_size: Batch = 64  # texts that the model reads at once
     window: Count = 64  # examples that are attacked side by side
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     seed: Whole = 0  # seed of random slips

@@ -47,7 +47,7 @@ class Augment(TaskUser, Command):
     task: Any = None
     out: str = MISSING  # a new folder, for task.path
     batch_size: Batch = 32  # rows that the model reads at the same time
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     # copies of each example, in addition to itself; TinyBERT: 10 to 30, more for fewer examples
     copies: Count = 20
     rate: Share = 0.4  # share of a copy's words to replace
@@ -58,7 +58,7 @@ class Augment(TaskUser, Command):
     tagged_words: bool = False
     # words that stay as they are, one a line; null: English function words
     stop_words: str | None = None
-    seed: Whole = 0
+    seed: Whole = 0  # seed of the words that are changed
 
     def perform(self) -> Result:
         """Write `out` and say what is in it."""

@@ -114,7 +114,7 @@ class Label(TaskUser, Command):
     # `input`; null: checkpoint
     labelled_from: str | None = None
     batch_size: Batch = 32  # rows that the model reads at the same time
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
 
     def perform(self) -> Result:
         """Write train.jsonl of the labelled examples and the guesses that are kept, and dev.jsonl

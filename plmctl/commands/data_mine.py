@@ -60,7 +60,7 @@ class Mine(TaskUser, Command):
     # so many of the best wrong texts are passed over: they may answer the question, too
     skipped: Whole = 0
     batch_size: Batch = 32  # texts that the model reads at the same time
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
 
     def perform(self) -> Result:
         """Write train.jsonl, and dev.jsonl where there is one: query, positive and negatives."""

@@ -55,7 +55,7 @@ class Polarity(Command):
     out: str = MISSING  # a new file, .jsonl
     overwrite: bool = False  # replace an existing file
     batch_size: Batch = 64  # texts that the encoder reads at once
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
 
     def find_unread(self, typed: Collection[str]) -> dict[str, tuple[str, str]]:
         """As in RunSpec: sentences are read one after the other, all of them."""

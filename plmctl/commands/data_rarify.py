@@ -48,9 +48,8 @@ class Rarify(TaskUser, Command):
     wordnet: str | None = None  # the folder of its dictionary; null: where it is installed
     # how often words stand in the text that contexts come from: a folder of plmctl data contexts
     counts: str | None = None
-    # a substitute stands `least` times or more, but less than `below`
-    least: Count = 10
-    below: Count = 100
+    least: Count = 10  # a substitute stands this often or more
+    below: Count = 100  # a substitute stands fewer times than this
     # misspellings of each word that has a substitute, in addition to the substitutes
     misspellings: Whole = 0
     candidates: Share = 0.5  # share of the examples that are searched for rarified ones
@@ -58,9 +57,9 @@ class Rarify(TaskUser, Command):
     hidden_share: Share = 0.1  # share of the words with substitutes that the baseline does not see
     replaced_share: Share = 0.1  # share of these words to replace for tested models
     most_words: Count = 5  # largest number of words to hide in an example, one after the other
-    batch_size: Batch = 32
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    seed: Whole = 0
+    batch_size: Batch = 32  # rows that the model reads at the same time
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
+    seed: Whole = 0  # seed of the choices of examples and words
 
     def perform(self) -> Result:
         """Write the parts of the set, or with a baseline the rarified examples."""

@@ -50,8 +50,8 @@ class Retrieve(Command):
     text: str = MISSING  # that is searched: file, folder or pattern
     # questions: .jsonl of id, question, answers, or SQuAD's .json
     train_questions: str | None = None
-    dev_questions: str | None = None
-    test_questions: str | None = None
+    dev_questions: str | None = None  # those of dev, in the same form
+    test_questions: str | None = None  # those of test
     out: str = MISSING  # a new folder, for task=triviaqa
     words: Count = 100  # largest number of words in a passage
     top: Count = 10  # passages of a question

@@ -44,7 +44,7 @@ class Rewrite(TaskUser, Command):
     task: Any = None
     out: str = MISSING  # a new folder, for task.path
     batch_size: Batch = 32  # rows that the model reads at the same time
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     search: Any = None
     # text to take from a search: the likeliest, or the nearest to the reference
     pick: Literal["best", "nearest"] = "best"

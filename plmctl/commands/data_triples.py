@@ -49,7 +49,7 @@ class WriteTriples(Command):
     kind: Literal["descriptions", "comet", "kg_bert", "relations"] = "descriptions"
     negatives: Count = 1  # number of false triples for each true one, for kg_bert
     out: str = MISSING  # a new folder
-    seed: Whole = 0
+    seed: Whole = 0  # seed of the wrong triples
 
     def perform(self) -> Result:
         """Write `out` and say what is in it."""

@@ -91,10 +91,10 @@ class Embed(Command):
     # of one vector a line: 8 bits by the range of each column, or one bit by the sign; a search
     # among them needs a quarter, or a 32nd, of the room
     numbers: Literal["fp32", "int8", "binary"] = "fp32"
-    logits: bool = False
+    logits: bool = False  # write the scores of the heads of the model, too
     runtime: Any = None  # library of the computation: torch, onnx, openvino, auto; null: torch
-    batch_size: Batch = 32
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    batch_size: Batch = 32  # rows that the model reads at the same time
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
 

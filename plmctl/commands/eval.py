@@ -97,11 +97,11 @@ class Evaluate(TaskUser, Command):
     overwrite: bool = False  # replace such a file, or an earlier one in the folder
     # put a ' before texts that a spreadsheet would run (=, +, -, @), in tables that are written
     guard_cells: bool = True
-    batch_size: Batch = 32
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    batch_size: Batch = 32  # rows that the model reads at the same time
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
-    seed: int = 0
+    seed: int = 0  # seed of the intervals
 
     def find_unread(self, typed: Collection[str]) -> dict[str, tuple[str, str]]:
         """As in RunSpec: a task with a reader has files of its own."""

@@ -47,7 +47,7 @@ class Generate(Command):
         slots="search runtime",
     )
 
-    checkpoint: str = MISSING
+    checkpoint: str = MISSING  # a run, a checkpoint or a Hugging Face folder
     # one text: a beginning to continue, a source, or a text with masks to fill
     prompt: str | None = None
     # a file of such texts, one a line; -: standard input, which null takes where it is no terminal
@@ -75,7 +75,7 @@ class Generate(Command):
     draft_tokens: Count = 4  # tokens that it drafts before the model reads them in one pass
     batch_size: Batch = 32  # prompts at the same time
     top: Count = 5  # candidates for each mask
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
 

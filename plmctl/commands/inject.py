@@ -55,7 +55,7 @@ class Inject(Command):
     form: Literal["plain", "replace", "slash", "before"] = "slash"
     cased: bool = False  # a word is one only with the same capital letters
     out: str = MISSING  # a new folder
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
 
     def perform(self) -> Result:
         """Write `out`, a model that any command reads, and print what is in it."""

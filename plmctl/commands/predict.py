@@ -62,7 +62,7 @@ class Predict(TaskUser, Command):
     # put a ' before texts that a spreadsheet would run (=, +, -, @), in tables that are written
     guard_cells: bool = True
     batch_size: Batch = 32  # texts that the model reads at the same time
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     seed: int = 0  # seed of the intervals, where all texts have answers

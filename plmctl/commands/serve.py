@@ -63,7 +63,7 @@ class Serve(Command):
     max_new: Count = 512  # tokens of a written text
     timeout: Count = 60  # seconds until an answer; later ones are refused with status 503
     grace: Count = 30  # seconds that running requests have when the server is stopped
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     # bf16, fp16: three digits; auto: as training chooses
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
 

@@ -48,7 +48,7 @@ class Tokenize(Command):
     # tokens of a file; of many files, plmctl pretrain reads one behind the other, also from a URL;
     # null: one file for all
     shard_tokens: Count | None = None
-    seed: Whole = 0
+    seed: Whole = 0  # seed of the documents that the vocabulary is learned from
 
     def perform(self) -> Result:
         """Write `out` and say what is in it."""

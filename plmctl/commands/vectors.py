@@ -61,12 +61,12 @@ class Vectors(Command):
     least: Count = 5  # words that stand fewer times in the text get no vector
     # words are runs of letters, or what is between spaces
     split: Literal["words", "spaces"] = "words"
-    lowercase: bool = True
+    lowercase: bool = True  # upper and lower case are the same
     # .safetensors (with n-grams), .txt (GloVe's), .vec (fastText's), .bin (word2vec's)
     out: str = MISSING
     overwrite: bool = False  # replace an existing file
-    threads: Processes = 1
-    seed: Whole = 0
+    threads: Processes = 1  # threads that learn at the same time
+    seed: Whole = 0  # seed of the first vectors and of the order
     batch_size: Batch = 64  # texts that the model reads at the same time, for method=distilled
     device: Literal["auto", "cpu", "cuda"] = "auto"  # device of the model, for method=distilled
 

@@ -107,7 +107,7 @@ class Train(Record):
     # by torch.compile; auto: on a GPU, where the run is long enough and its passes are large enough
     # to gain time
     compile: Literal["auto", True, False] = "auto"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     processes: Processes = 1  # on this machine, data-parallel
     # seconds that a process waits for the others; then the run ends, and names the missing one
     timeout: Amount = 1800.0

@@ -25,13 +25,14 @@ from plmctl.config.recipes import slots as list_slots
 from plmctl.config.references import work_out
 from plmctl.config.settings import Setting, list_plumbing
 from plmctl.config.terms import describe_command, explain_word
-from plmctl.core.errors import UsageError, did_you_mean, find_alike
+from plmctl.core.errors import UsageError, did_you_mean, find_alike, list_some
 from plmctl.core.locate import locate
 from plmctl.core.terminal import print_meanings, tell
 from plmctl.storage.settings_file import read_part_text
 
 FIELDS = "fields"  # the word that asks for the glossary
 _LONG = 40  # characters of a meaning that is shown once
+_OWNERS = 6  # commands or parts that are named for a setting
 
 
 def explain(
@@ -267,4 +268,8 @@ def _find_file(
 def _describe(setting: Setting) -> str:
     needed = "must be given" if not setting.default else ""
     words = "; ".join(filter(None, [setting.meaning, setting.kind, needed]))
-    return f"{words} [{', '.join(setting.owners)}]" if setting.owners else words
+    own = setting.owners
+    if not own:
+        return words
+    more = f"; plmctl help {setting.path} --json lists all" if len(own) > _OWNERS else ""
+    return f"{words} [{list_some(own, _OWNERS)}{more}]"

@@ -1,5 +1,5 @@
 """The meaning of a part's settings: comments and defaults of its YAML file, types and further
-defaults of its signature.
+defaults of its signature. Settings without a comment have the words of its docstring.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from plmctl.core.spelling import spell
 from plmctl.core.values import describe_values
 from plmctl.storage.settings_file import find_fast_loader, read_part_text, refuse_bad_yaml
 
+_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n(?:     .*)?$)*)", re.MULTILINE)
 _PACKAGE = re.compile(r"^# @package (\S+)", re.MULTILINE)
 
 
@@ -34,9 +35,21 @@ def list_settings(
 ) -> list[Setting]:
     """The settings of a part file and of the files that it is made of, by their config paths.
 
-    `types`: also look at signatures, which imports the parts. `at`: where the part stands, if not
-    where the file says.
+    `types`: also look at signatures and docstrings, which imports the parts. `at`: where the part
+    stands, if not where the file says.
     """
+    found = _list_merged(file, plugins, types=types, at=at)
+    classes = {setting.path: setting.target for setting in found if setting.target}
+    if not types:
+        return found
+    return [
+        replace(each, meaning=each.meaning or _read_docstring(each.path, classes, plugins))
+        for each in found
+    ]
+
+
+def _list_merged(file: Path, plugins: Sequence[str], *, types: bool, at: str = "") -> list[Setting]:
+    """The same, without docstrings."""
     text = read_part_text(file)
     package = _PACKAGE.search(text)
     stated = package[1].replace("_global_", "") if package else file.parent.name
@@ -51,6 +64,31 @@ def list_settings(
         meaning = setting.meaning or before.meaning or _read_plumbing().get(setting.path, "")
         by_path[setting.path] = replace(setting, kind=setting.kind or before.kind, meaning=meaning)
     return list(by_path.values())
+
+
+def _read_docstring(path: str, classes: Mapping[str, str], plugins: Sequence[str]) -> str:
+    """The words on a setting in the docstring of the part around it; empty without any."""
+    owner, _, name = path.rpartition(".")
+    target = classes.get(owner)
+    return describe_arguments(locate(target, plugins)).get(name, "") if target else ""
+
+
+@functools.cache
+def describe_arguments(part: Any) -> Mapping[str, str]:
+    """{name: what the docstring says of it} of the arguments of a part, and of its base classes."""
+    kinds = inspect.getmro(part) if inspect.isclass(part) else (part,)
+    stated = getattr(part, "Settings", None)
+    kinds = (*kinds, *(inspect.getmro(stated) if inspect.isclass(stated) else ()))
+    found: dict[str, str] = {}
+    for kind in kinds:
+        for holder in (kind, vars(kind).get("__init__")):
+            text = inspect.cleandoc(getattr(holder, "__doc__", None) or "")
+            section = text.partition("\nArgs:\n")[2]
+            section = re.split(r"\n(?=\S)", section)[0]
+            for name, words in _ARGUMENT.findall(section):
+                plain = " ".join(words.split()).removesuffix(".").replace("None:", "null:")
+                found.setdefault(name, plain)
+    return found
 
 
 def targets(file: Path) -> list[str]:
@@ -102,7 +140,7 @@ def _list_inherited(file: Path, plugins: Sequence[str], types: bool) -> list[Set
             folders = [file.parent, shipped] if slot == "." else [shipped]
             others = [folder / f"{name}.yaml" for folder in folders if isinstance(name, str)]
             if other := next((other for other in others if other.is_file()), None):
-                inherited += list_settings(other, plugins, types=types, at=at)
+                inherited += _list_merged(other, plugins, types=types, at=at)
     return inherited
 
 

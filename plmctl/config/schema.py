@@ -245,7 +245,7 @@ class StudyBudget(Limit):
 @dataclass(frozen=True)
 class Ablate(RunSpec):
     recipe: str | None = None  # the study's file
-    title: str | None = None
+    title: str | None = None  # the heading of its table; null: its name
     # published: as the block `published` of its file changes it; also the word published
     scale: Literal["small", "published"] = "small"
     # changes of the published experiment, or why it has none

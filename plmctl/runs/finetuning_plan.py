@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -239,24 +239,8 @@ def _describe_data(
     over.
     """
     train = data["train"]
-    for name, split in data.items():
-        notes = [
-            counted(len(split.examples), "example"),
-            inference.describe_truncation(split.rows) or "nothing is cut",
-            _describe_unknown(tokenizer, split),
-            "" if split is train else inference.describe_overlap(train.examples, split.examples),
-        ]
-        if name == "dev" and task.splits.held_share:
-            folds = task.settings.folds
-            how = f"task.fold={task.settings.fold} of {folds}" if folds else ""
-            how += _describe_undivided(task, train.examples) if folds else ""
-            notes.append(_describe_held(task, train.examples, split.examples, name, how))
-        session.say(f"{name}: {'; '.join(filter(None, notes))}")
-    if task.splits.tested_share and (test := task.read("test")):
-        held = _describe_held(task, train.examples, test, "test")
-        session.say(
-            f"test: {counted(len(test), 'example')}; {held}: plmctl eval split=test scores it"
-        )
+    for line in _describe_splits(task, tokenizer, data):
+        session.say(line)
     for name, known in inference.count_known_bundles(task, data).items():
         session.say(spell_known(name, known, count_units(data[name].examples)), WARN)
     if "dev" not in data:
@@ -291,14 +275,37 @@ def _describe_data(
         )
 
 
-def _describe_held(
-    task: Task, train: Sequence[Example], held: Sequence[Example], name: str, how: str = ""
-) -> str:
+def _describe_splits(task: Task, tokenizer: Tokenizer, data: Mapping[str, Split]) -> Iterator[str]:
+    """A line on each split: its examples, what is cut, unknown, and how it was held out."""
+    train = data["train"]
+    test = task.read("test") if task.splits.tested_share else []
+    sizes = {name: len(data[name].examples) for name in ("train", "dev") if name in data}
+    sizes["test"] = len(test)
+    for name, split in data.items():
+        notes = [
+            counted(len(split.examples), "example"),
+            inference.describe_truncation(split.rows) or "nothing is cut",
+            _describe_unknown(tokenizer, split),
+            "" if split is train else inference.describe_overlap(train.examples, split.examples),
+        ]
+        if name == "dev" and task.splits.held_share:
+            folds = task.settings.folds
+            how = f"task.fold={task.settings.fold} of {folds}" if folds else ""
+            how += _describe_undivided(task, train.examples) if folds else ""
+            share = task.splits.describe_share(name, sizes, how=how)
+            notes.append(_describe_held(train.examples, split.examples, name, share))
+        yield f"{name}: {'; '.join(filter(None, notes))}"
+    if test:
+        share = task.splits.describe_share("test", sizes)
+        held = _describe_held(train.examples, test, "test", share)
+        yield f"test: {counted(len(test), 'example')}; {held}: plmctl eval split=test scores it"
+
+
+def _describe_held(train: Sequence[Example], held: Sequence[Example], name: str, share: str) -> str:
     """How the examples of a split were taken out of train."""
-    share = how or f"task.{name}_share={task.splits.divided[name]:g}"
     bundles = describe_bundles(train, held, name)
     by = f"in whole bundles: {bundles}" if bundles else "by what they say"
-    return f"held out of train {by} ({share})"
+    return f"{share} held out of train {by}"
 
 
 def _describe_undivided(task: Task, train: Sequence[Example]) -> str:

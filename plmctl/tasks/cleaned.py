@@ -332,15 +332,15 @@ def find_missing(splits: Splits, parts: Mapping[str, Examples]) -> dict[str, lis
 
 
 def describe_shares(splits: Splits, parts: Mapping[str, Examples]) -> dict[str, str]:
-    """{part: words on its share, where the setting has another one}; dev counts without test."""
-    whole, notes = sum(map(len, parts.values())), dict[str, str]()
-    why = ": bundles stay together" if splits.names_bundles else ""
-    for name in ("dev", "test") if parts else ():
-        asked, of = splits.divided.get(name, 0.0), whole
-        of -= len(parts.get("test", ())) if name == "dev" else 0
-        got = len(parts.get(name, ())) / of
-        if abs(got - asked) > FAR:
-            notes[name] = f", {got:.1%} instead of {asked:.1%}{why}"
+    """{part: words on its share}, and why it is another one than the setting."""
+    sizes = {name: len(own) for name, own in parts.items()}
+    how = f"task.folds={splits.folds}" if splits.folds else ""
+    notes = dict[str, str]()
+    for name, own in sizes.items():
+        notes[name] = f", {splits.describe_share(name, sizes, how=how if name == 'dev' else '')}"
+        of = sum(sizes.values()) - (sizes.get("test", 0) if name == "dev" else 0)
+        far = name != "train" and abs(own / of - splits.divided[name]) > FAR
+        notes[name] += "; bundles stay together" if far and splits.names_bundles else ""
     return notes
 
 

@@ -32,8 +32,8 @@ class Splits:
         columns: Columns to read.
         dev_share: The share of the training examples that is dev where no file is; None:
             `DEV_SHARE` of a single file, otherwise none.
-        test_share: The share of the training examples that is test where no file is; the dev part
-            is of the others. None: none.
+        test_share: The share of the training examples that is test where no file is; None: none.
+            `dev_share` is then a share of the rest.
         folds: The parts of the training examples, one of which is dev; None: `dev_share` decides.
         fold: The number of the part that is dev, from 0.
         change: A change of the examples of a split or file after they are read.
@@ -132,6 +132,24 @@ class Splits:
         held = {"dev": self.held_share, "test": self.tested_share}
         held = {name: share for name, share in held.items() if share}
         return held and {"train": 1.0, **held}
+
+    def describe_share(self, name: str, sizes: Mapping[str, int], *, how: str = "") -> str:
+        """A part in percent of all, and its setting: `9.0% of 1,000 (task.dev_share=0.1 of the 900
+        without test)`.
+
+        Args:
+            name: The part.
+            sizes: The examples of each part.
+            how: The setting of dev; empty: `task.dev_share`.
+        """
+        whole = sum(sizes.values())
+        if name not in ("dev", "test"):
+            return f"{sizes[name] / whole:.1%} of {whole:,}"
+        setting = how or f"task.{name}_share={self.divided[name]:g}"
+        rest = whole - sizes.get("test", 0)
+        if name == "dev" and rest < whole:
+            setting = f"{setting} of the {rest:,} without test"
+        return f"{sizes[name] / whole:.1%} of {whole:,} ({setting})"
 
     @cached_property
     def _parts(self) -> dict[str, list[Example]]:

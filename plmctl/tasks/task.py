@@ -56,7 +56,8 @@ class TaskSettings:
         path: a directory, a file, or the files of the splits.
         dev_share: the share of the training examples that is dev where no file is; None:
             `DEV_SHARE` of a single file, otherwise none.
-        test_share: the share of the training examples that is test where no file is; None: none.
+        test_share: share of the training examples for test, if there is no test file, chosen by a
+            hash of their text; task.dev_share is a share of the rest; None: none.
         folds: parts into which the training examples are cut, for cross-validation: one is dev,
             and a dev file is not read; None: `dev_share` says what is dev.
         fold: the number of the part that is dev, from 0.

@@ -21,7 +21,7 @@ from plmctl.config.command import all_commands, find_command
 from plmctl.config.injected import ToNoises
 from plmctl.config.instead import INSTEAD
 from plmctl.config.other_names import OURS
-from plmctl.config.part_help import list_settings
+from plmctl.config.part_help import describe_arguments, list_settings
 from plmctl.config.recipes import conf_dir, part_files
 from plmctl.config.settings import list_plumbing, settings
 from plmctl.core.locate import parameters
@@ -29,6 +29,7 @@ from plmctl.core.pasted import spell_fix
 from plmctl.core.values import Amount, Count, describe_values
 from plmctl.noise.span_mask import SpanMask
 from plmctl.noise.token_mask import TokenMask
+from plmctl.tasks.task import TaskSettings
 
 SLOTS = sorted(place.name for place in conf_dir().iterdir() if place.is_dir())
 
@@ -384,3 +385,43 @@ def test_a_task_names_its_data_and_a_long_meaning_once() -> None:
     ]
     assert columns[0].startswith("names of columns, or numbers from 0; slice:")
     assert {*columns[1:]} == {"as task.columns.text"}
+
+
+def test_settings_of_commands_and_of_all_tasks_have_a_meaning() -> None:
+    for kind in all_commands(()).values():
+        for setting in list_plumbing(kind):
+            assert setting.meaning, f"plmctl {kind.about.name}: {setting.path}"
+    stated = {field.name for field in fields(TaskSettings)}
+    lacking = stated - describe_arguments(TaskSettings).keys()
+    assert not lacking, f"arguments of TaskSettings without words: {lacking}"
+
+
+def test_a_docstring_says_what_a_file_leaves_out() -> None:
+    class Base:
+        """A base.
+
+        Args:
+            rate: The share of the tokens
+                that are hidden; None: all.
+            width: Its width.
+
+        Raises:
+            ValueError: never.
+        """
+
+    class Part(Base):
+        """A part.
+
+        Args:
+            width: Its own width, of a part.
+        """
+
+    said = {"rate": "The share of the tokens that are hidden; null: all"}
+    assert describe_arguments(Part) == {**said, "width": "Its own width, of a part"}
+
+
+def test_a_setting_of_many_parts_names_some_of_them() -> None:
+    lines = said("help", "task.test_share").splitlines()
+    assert len(lines) < 8
+    assert "share of the training examples for test" in lines[0]
+    assert "plmctl help task.test_share --json lists all" in " ".join(lines)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,13 @@ from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.check import check_task
 from plmctl.tasks.classification import Classification
-from plmctl.tasks.cleaned import choose_rows, clean_table, describe_part, describe_shares
+from plmctl.tasks.cleaned import (
+    choose_rows,
+    clean_table,
+    describe_part,
+    describe_shares,
+    divide_table,
+)
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
 from tests.command import plmctl
@@ -240,9 +247,21 @@ def test_new_rows_are_read_as_the_parts_were(
 def test_a_part_says_its_share_where_bundles_make_it_another(tmp_path: Path) -> None:
     rows = [Example("", {"text": f"{n}"}, "x", f"t:{n}", bundle=f"{n // 9}") for n in range(40)]
     splits = open_task(write(tmp_path / "t.csv", [HEAD]), dev_share=0.15).splits
-    notes = describe_shares(splits, {"train": rows[9:], "dev": rows[:9], "test": []})
-    assert notes == {"dev": ", 22.5% instead of 15.0%: bundles stay together"}
-    assert not describe_shares(splits, {"train": rows[6:], "dev": rows[:6]})
+    notes = describe_shares(splits, {"train": rows[9:], "dev": rows[:9]})
+    assert notes["dev"] == ", 22.5% of 40 (task.dev_share=0.15); bundles stay together"
+    notes = describe_shares(splits, {"train": rows[6:], "dev": rows[:6]})
+    assert notes["dev"] == ", 15.0% of 40 (task.dev_share=0.15)"
+
+
+def test_the_share_of_dev_is_of_what_test_leaves(tmp_path: Path) -> None:
+    rows = [Example("", {"text": f"{n}"}, "xy"[n % 2], f"t:{n}") for n in range(1000)]
+    splits = open_task(write(tmp_path / "t.csv", [HEAD]), dev_share=0.1).splits
+    splits = replace(splits, test_share=0.1)
+    assert describe_shares(splits, divide_table(splits, rows)) == {
+        "train": ", 81.0% of 1,000",
+        "dev": ", 9.0% of 1,000 (task.dev_share=0.1 of the 900 without test)",
+        "test": ", 10.0% of 1,000 (task.test_share=0.1)",
+    }
 
 
 def test_many_labels_are_counted_and_said_where_to_see() -> None:
@@ -265,7 +284,8 @@ def test_labels_that_a_part_lacks_are_named(
     )
     train, dev, test = capsys.readouterr().out.splitlines()[1:4]
     assert dev.endswith("; it lacks once (1 row), rare (2 rows)")
-    assert test.endswith("rare 1); it lacks once (1 row)")  # test is held out first
+    assert "rare 1), 20.6% of 63 (task.test_share=0.2)" in test  # test is held out first
+    assert test.endswith("; it lacks once (1 row)")
     assert "lacks" not in train
 
 

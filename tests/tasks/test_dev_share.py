@@ -317,10 +317,8 @@ def test_the_score_is_of_what_training_has_not_seen(
     assert finetuning.finetune(config.compose("finetune", None, words)) == 0
     said = capsys.readouterr().err
     assert "train: 54 examples" in said
-    assert (
-        "dev: 6 examples; nothing is cut; held out of train by what they say (task.dev_share=0.1)"
-        in said
-    )
+    share = "10.0% of 60 (task.dev_share=0.1) held out of train by what they say"
+    assert f"dev: 6 examples; nothing is cut; {share}" in said
     scored = [
         json.loads(line) for line in (run / "predictions" / "dev.jsonl").read_text().splitlines()
     ]
