@@ -21,6 +21,7 @@ from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import inside
 from plmctl.storage.reading import read_json
+from plmctl.text.hugging_face import LIMITS, find_limits
 
 MODULES = "modules.json"
 TYPES = "sentence_transformers.models."  # the prefix of types that all versions of it read
@@ -65,11 +66,6 @@ SPLADE = "SpladePooling"
 SPLADE_SETTINGS = {"pooling_strategy": "max", "activation_function": "relu"}
 USE = "use it with sentence-transformers"
 ORDER = f"Transformer first, then Pooling, then layers of vectors; or {NETWORKS[-1]}, {SPLADE}"
-LIMITS = (
-    "sentence_bert_config.json",
-    *(f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert")),
-    *(f"sentence_{kind}_config.json" for kind in ("xlm-roberta", "xlnet")),
-)
 
 
 class _Module(TypedDict):
@@ -125,7 +121,7 @@ class SentenceSettings:
         default_prompt: The name of the usual prompt; None: none.
         similarity: The likeness of two vectors.
         max_length: Tokens of a text at most; None: as many as the model reads.
-        lower: Whether texts are brought to lower case first.
+        lower: Whether its tokenizer brings texts to lower case first.
     """
 
     pooling: str = "mean"
@@ -260,8 +256,7 @@ def _read_similarity(whole: Config, file: Path, kind: str) -> str:
 
 def _read_limits(root: Path) -> dict[str, Any]:
     """The longest text, and lower case: of the folder of the network, else of its tokenizer."""
-    file = next((root / name for name in LIMITS if (root / name).is_file()), root / LIMITS[0])
-    own, tokenizer = _read(file, _Limit), _read(root / "tokenizer_config.json", _Limit)
+    own, tokenizer = _read(find_limits(root), _Limit), _read(root / "tokenizer_config.json", _Limit)
     length = own.get("max_seq_length") or tokenizer.get("model_max_length") or UNBOUNDED
     bounded = int(length) if length < UNBOUNDED else None
     return {"max_length": bounded, "lower": bool(own.get("do_lower_case"))}

@@ -31,6 +31,12 @@ from plmctl.text.stripped import find_family
 from plmctl.text.whole_words import WholeWordBackend
 
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
+# files of sentence-transformers with its settings of texts
+LIMITS = (
+    "sentence_bert_config.json",
+    *(f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert")),
+    *(f"sentence_{kind}_config.json" for kind in ("xlm-roberta", "xlnet")),
+)
 _OF_GOOGLE = "30k-clean.model"  # the vocabulary of ALBERT in TensorFlow
 # a program that writes the tokenizer.json of the folder that it is called with
 _REWRITE = (
@@ -223,7 +229,8 @@ def _with_added(
     folder: Path,
     config: dict[str, Any],
 ) -> Backend:
-    """`backend` with the tokens that the folder adds to its vocabulary, at the ids it gives them.
+    """`backend` with the tokens that the folder adds to its vocabulary, at the ids it gives them;
+    in lower case where sentence-transformers lowers the texts of this folder.
 
     Raises:
         DataError: The folder gives such an id to another token too.
@@ -239,16 +246,24 @@ def _with_added(
     ]
     kept = _roles_among({*numbers, *(token["content"] for token in added)}, config).tokens
     missing = [token for token in added if numbers.get(token["content"]) != token["id"]]
+    lower = _json(find_limits(folder)).get("do_lower_case")
     if isinstance(backend, SentencePiece):
-        if not missing:
+        if not missing and not lower:
             return backend
         backend = convert_to_rust(backend, _roles_among(set(numbers), config))
+    if lower:
+        backend = backend.lowered()
     listed = {token["content"] for token in backend.spec["added_tokens"]}
     spelled = set(backend.added).difference(kept)
     if not spelled and not missing and listed.issuperset(token["content"] for token in added):
         return backend
     with blame_tokenizer(folder):
         return backend.with_tokens(added, kept=kept)
+
+
+def find_limits(folder: Path) -> Path:
+    """The file of `LIMITS` that a folder has; without any, the first name."""
+    return next((folder / name for name in LIMITS if (folder / name).is_file()), folder / LIMITS[0])
 
 
 def _number_further(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import AddedToken, processors
+from tokenizers import AddedToken, normalizers, processors
 
 from plmctl.core.errors import DataError, PlmctlError
 from plmctl.storage.reading import summarize_error
@@ -104,6 +104,17 @@ class Rust:
         """
         spec = place_tokens(self.spec, added, kept=kept)
         return Rust(tokenizers.Tokenizer.from_str(json.dumps(spec)))
+
+    def lowered(self) -> Rust:
+        """This tokenizer, which brings texts to lower case first."""
+        rules = self.tokenizer.normalizer
+        if "Lowercase" in _stage_types(self.spec.get("normalizer")):
+            return self
+        copy = tokenizers.Tokenizer.from_str(self.tokenizer.to_str())
+        copy.normalizer = normalizers.Sequence(
+            [normalizers.Lowercase(), *([rules] if rules else [])]
+        )
+        return Rust(copy)
 
     @property
     def added(self) -> list[str]:

@@ -225,8 +225,6 @@ def lay_out_text(text: str, loaded: Loaded, length: int | None, prompt: str = ""
     if blank and (settings is None or not loaded.source.has_tokenizer):
         return EmbeddingLine(blank=True)
     text = prompt + text
-    if settings is not None and settings.lower:
-        text, prompt = text.lower(), prompt.lower()
     vocab, spelling = loaded.vocab, loaded.source.spelling
     template = vocab.single if vocab.cls is not None or loaded.config.get("task") else ("A",)
     ids = (spelling or loaded.tokenizer).encode(text)

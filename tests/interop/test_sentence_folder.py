@@ -214,6 +214,32 @@ def test_unknown_parts_are_named(
         load(tmp_path)
 
 
+def test_texts_are_lowered_where_the_library_lowers_them(
+    with_tokenizer: Any, tmp_path: Path
+) -> None:
+    """Training and use read one tokenizer; the library puts `Lowercase` before its other rules."""
+    lay_out(tmp_path / "made", with_tokenizer, {"pooling_mode": "mean"}, root="0_Transformer")
+    place = tmp_path / "made/0_Transformer"
+    write(place / "tokenizer_config.json", {"do_lower_case": False})
+    cased = load(tmp_path / "made").tokenizer
+    assert cased.vocab.unk in cased.encode("The CAT")
+    write(place / "sentence_bert_config.json", {"max_seq_length": 10, "do_lower_case": True})
+    trained = load(tmp_path / "made").tokenizer
+    assert trained.encode("The CAT ran") == cased.encode("the cat ran")
+    assert trained.encode_offsets("The CAT")[1] == [(0, 3), (4, 7)]
+    convert(tmp_path / "made", tmp_path / "ours", to="plmctl")
+    convert(tmp_path / "ours", tmp_path / "again", to="sentence-transformers")
+    stated = json.loads((tmp_path / "again/sentence_bert_config.json").read_text())
+    rules = json.loads((tmp_path / "again/tokenizer.json").read_text())["normalizer"]["normalizers"]
+    assert stated["do_lower_case"]
+    assert [rule["type"] for rule in rules] == ["Lowercase", "BertNormalizer"]
+    texts = ["The Cat ran on", "the cat RAN on"]
+    vectors = [embed(load(tmp_path / name), texts) for name in ("made", "ours", "again")]
+    np.testing.assert_array_equal(vectors[0][0], vectors[0][1])
+    np.testing.assert_array_equal(vectors[0], vectors[1])
+    np.testing.assert_array_equal(vectors[0], vectors[2])
+
+
 @pytest.mark.parametrize("new", [True, False])
 def test_a_sparse_encoder_weighs_the_vocabulary(
     new: bool, with_tokenizer: Any, tmp_path: Path
