@@ -107,10 +107,11 @@ class EncoderStates(Layers):
     the whole text (`T5EncoderModel` of transformers).
 
     The decoder reads a token one position later: its state at t has read the tokens before t, and
-    the rest through the encoder (Lewis et al., 2020, arXiv:1910.13461, sec. 3.1).
+    the rest through the encoder (Lewis et al., 2020, arXiv:1910.13461, sec. 3.1). Where no other
+    head reads the decoder, it does not run.
     """
 
-    record = "source"
+    record = "encoder"
 
     def __init__(self, *, width: int, num_layers: int) -> None:
         super().__init__(width=width, num_layers=num_layers, layers=[-1])

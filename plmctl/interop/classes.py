@@ -40,10 +40,9 @@ def architecture_for(family: Family, heads: Sequence[str]) -> tuple[Architecture
             "; ".join(f"{a.name} has {', '.join(a.heads)}" for a in able)
             or f"no class of {family.model_type} has such a head"
         )
-        fix = (
-            ROW_HEADS
-            if lost[0] in ("class", "score")
-            else "keep the run as it is: plmctl.load reads it"
+        rows = dict.fromkeys(("class", "score"), ROW_HEADS)
+        fix = {**rows, **family.remedies}.get(
+            lost[0], "keep the run as it is: plmctl.load reads it"
         )
         raise ConfigError(
             f"heads.{lost[0]}",

@@ -101,6 +101,8 @@ class Family:
     ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
     # without the prefix; files of any class may have it, even if the class does not use it
     pooler: Sequence[NameRule] = ()
+    # {head: the fix} of heads that no class of it has, and that another setting lets it have
+    remedies: Mapping[str, str] = {}
     # heads in its files that no class of `transformers` reads: one of another shape is left out
     unread: tuple[str, ...] = ()
 

@@ -55,7 +55,7 @@ from plmctl.interop.mobilebert import MobileBertFamily
 from plmctl.interop.modernbert import ModernBertFamily
 from plmctl.interop.modernbert_decoder import ModernBertDecoderFamily
 from plmctl.interop.mpnet import MPNetFamily
-from plmctl.interop.mt5 import MT5Family
+from plmctl.interop.mt5 import MT5EncoderFamily, MT5Family
 from plmctl.interop.names import Tensors, Weights, to_ours, to_theirs
 from plmctl.interop.neobert import NeoBertFamily
 from plmctl.interop.nezha import NezhaFamily
@@ -75,9 +75,9 @@ from plmctl.interop.roberta import RobertaFamily
 from plmctl.interop.roformer import RoFormerFamily
 from plmctl.interop.settings import Config, Numbers, refuse_huge
 from plmctl.interop.sizes import Explain, explain, find_other_vocabulary
-from plmctl.interop.t5 import T5Family
+from plmctl.interop.t5 import T5EncoderFamily, T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
-from plmctl.interop.umt5 import UMT5Family
+from plmctl.interop.umt5 import UMT5EncoderFamily, UMT5Family
 from plmctl.interop.weights import modernize_names
 from plmctl.interop.xlm import XLMFamily
 from plmctl.interop.xlm_roberta import CamembertFamily, XLMRobertaFamily
@@ -102,8 +102,11 @@ FAMILIES: tuple[Family, ...] = (
     BlenderbotSmallFamily(),
     BigBirdPegasusFamily(),
     T5Family(),
+    T5EncoderFamily(),
     MT5Family(),
+    MT5EncoderFamily(),
     UMT5Family(),
+    UMT5EncoderFamily(),
     XLNetFamily(),
     ReformerFamily(),
     LongformerFamily(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plmctl.interop.family import Node
 from plmctl.interop.settings import Config, Numbers
-from plmctl.interop.t5 import T5Family, t5_classes
+from plmctl.interop.t5 import EncoderAlone, T5Family, encoder_classes, t5_classes
 
 
 class MT5Family(T5Family):
@@ -26,3 +26,9 @@ class MT5Family(T5Family):
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         return super().head(name, numbers.but(scaled=False), outputs)
+
+
+class MT5EncoderFamily(EncoderAlone, MT5Family):
+    """mT5's encoder alone."""
+
+    architectures = encoder_classes("MT5")

@@ -171,7 +171,7 @@ class EncoderDecoderFamily(Family):
 
     def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
         return super().find_differences(
-            {**config, "model": _normalize(config["model"], numbers.width)}, numbers
+            {**config, "model": normalize_ends(config["model"], numbers.width)}, numbers
         )
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
@@ -254,7 +254,7 @@ def unusual_width(head_width: int | None, numbers: Numbers) -> int | None:
     return None if usual else head_width
 
 
-def _normalize(model: Mapping[str, Any], width: int) -> Node:
+def normalize_ends(model: Mapping[str, Any], width: int) -> Node:
     """`model` whose stacks list only cells of their layout, and only unusual widths of heads."""
     normalized = dict(model)
     for end in ("encoder", "decoder"):

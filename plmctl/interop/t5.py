@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bart import classifier_rules
 from plmctl.interop.bert import ACTIVATIONS
-from plmctl.interop.family import Architecture, Node, linear_class, row_classes
+from plmctl.interop.family import Architecture, Family, Node, linear_class, row_classes
 from plmctl.interop.names import NameRule, Tensors, Weights, linear, maps, same
 from plmctl.interop.settings import (
     TIED,
@@ -30,12 +31,15 @@ from plmctl.interop.stacks import (
     TABLES,
     EncoderDecoderFamily,
     encoder_decoder_nodes,
+    normalize_ends,
     unusual_width,
 )
 
 # the prefix of the backbone in the class whose name ends so
-INSIDE, ROWS = "transformer.", "ForSequenceClassification"
+INSIDE, ROWS, TAGS = "transformer.", "ForSequenceClassification", "ForTokenClassification"
 GATED, POSITION = "plmctl.nn.cells.glu.GLU", "plmctl.nn.positions.RelativeBuckets"
+BELOW, ABOVE = "backbone.encoder.", "backbone.decoder."
+STATES = "plmctl.heads.features.EncoderStates"
 PLAIN = "plmctl.nn.cells.feedforward.FeedForward"
 PROJECTIONS = {  # theirs -> (the cell between the two maps, its activation)
     "relu": (PLAIN, "relu"),
@@ -107,6 +111,12 @@ def t5_classes(name: str) -> tuple[Architecture, ...]:
     )
 
 
+def encoder_classes(name: str) -> tuple[Architecture, ...]:
+    """The classes of T5 or a relative that have its encoder alone."""
+    tags = linear_class(f"{name}{TAGS}", "tag", "classifier")
+    return tags, Architecture(f"{name}EncoderModel", bare=True)
+
+
 class T5Family(EncoderDecoderFamily):
     """Pre-norm encoder and decoder without biases, with numbers for ranges of distances, `T5...`.
 
@@ -124,6 +134,9 @@ class T5Family(EncoderDecoderFamily):
         ("google/t5-v1_1-base", 248),
     )
     stated = SETTINGS
+    remedies: Mapping[str, str] = {
+        "tag": "fine-tune with features=encoder, as its published taggers read the encoder"
+    }
     ignored: frozenset[str] = frozenset({"dense_act_fn", "is_gated_act", "n_positions"})
     prefix = ""
     architectures = t5_classes("T5")
@@ -220,7 +233,7 @@ class T5Family(EncoderDecoderFamily):
         )
 
     def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
-        if architecture.name.endswith(ROWS):
+        if architecture.name.endswith((ROWS, TAGS)):
             return {
                 name if name in architecture.tensors else INSIDE + name: tensor
                 for name, tensor in tensors.items()
@@ -231,3 +244,48 @@ class T5Family(EncoderDecoderFamily):
 
     def one_table(self, numbers: Numbers) -> bool:
         return bool(numbers.scaled)
+
+
+class EncoderAlone(T5Family):
+    """The encoder of T5 or a relative without its decoder, for heads of tokens."""
+
+    def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
+        return [
+            replace(rule, ours=rule.ours.replace(BELOW, "backbone.", 1))
+            for rule in super().backbone(numbers)
+            if rule.ours.startswith(BELOW)
+        ]
+
+    def nodes(self, numbers: Numbers) -> Node:
+        nodes = super().nodes(numbers)
+        both = nodes["model"]
+        return {**nodes, "model": {**both["encoder"], "initializer": both["initializer"]}}
+
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
+        numbers = super().measure({**config, "model": {"encoder": config["model"]}}, tensors, pad)
+        return numbers.but(decoder_layers=numbers.num_layers)
+
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
+        model = normalize_ends({"encoder": config["model"]}, numbers.width)["encoder"]
+        return Family.find_differences(self, {**config, "model": model}, numbers)
+
+    def simplify(self, config: Config, tensors: Weights) -> tuple[Config, Weights, list[str]]:
+        """Without the decoder where the heads of tokens read the encoder, `features=encoder`."""
+        model, heads = config["model"], dict(config.get("heads") or {})
+        states = heads.pop("features", None) or {}
+        relative = (config.get("position") or {}).get("_target_", "").startswith(POSITION)
+        if not relative or states.get("_target_") != STATES or {*heads} - {*self.heads}:
+            return config, tensors, []
+        kept = {
+            name.replace(BELOW, "backbone.", 1): tensor
+            for name, tensor in tensors.items()
+            if not name.startswith(ABOVE)
+        }
+        alone = {**model["encoder"], "initializer": model["initializer"]}
+        return {**config, "model": alone, "heads": heads}, kept, [ABOVE.removesuffix(".")]
+
+
+class T5EncoderFamily(EncoderAlone):
+    """T5's encoder alone."""
+
+    architectures = encoder_classes("T5")

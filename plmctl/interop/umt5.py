@@ -8,7 +8,15 @@ from plmctl.interop.family import Node
 from plmctl.interop.names import NameRule, Tensors
 from plmctl.interop.settings import Numbers
 from plmctl.interop.stacks import OUTPUT, TABLES
-from plmctl.interop.t5 import GATED, PROJECTIONS, T5Family, layer_rules, t5_classes
+from plmctl.interop.t5 import (
+    GATED,
+    PROJECTIONS,
+    EncoderAlone,
+    T5Family,
+    encoder_classes,
+    layer_rules,
+    t5_classes,
+)
 
 BY_LAYER = "plmctl.nn.positions.RelativeBucketsByLayer"
 
@@ -37,3 +45,9 @@ class UMT5Family(T5Family):
     def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
         own = OUTPUT in tensors
         return super().adapt(numbers.but(scaled=False) if own else numbers, tensors)
+
+
+class UMT5EncoderFamily(EncoderAlone, UMT5Family):
+    """umT5's encoder alone."""
+
+    architectures = encoder_classes("UMT5")

@@ -107,7 +107,7 @@ class EncoderDecoder(Backbone):
 
     @property
     def records(self) -> frozenset[str]:  # type: ignore[override]
-        return self.decoder.records | {"source"}
+        return self.decoder.records | {"source", "encoder"}
 
     @property
     def halting(self) -> Mapping[str, Halting]:
@@ -125,7 +125,8 @@ class EncoderDecoder(Backbone):
 
     def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
         """The decoder from `x` on; `record={"hidden"}` records its layers, {"source"} those of
-        the encoder, and the names of `nn.recorder` the decoder's self-attention.
+        the encoder, and the names of `nn.recorder` the decoder's self-attention. {"encoder"} has
+        the last states of the encoder; alone, it runs no decoder.
         """
         if isinstance(state, Cache):
             assert isinstance(state.source, SourceStates)
@@ -135,13 +136,20 @@ class EncoderDecoder(Backbone):
             return replace(hidden, pondered=_rename(target=hidden))
         read, encoded = self._read(batch, record)
         layers = [x[:, self._places :] for x in encoded.recorded.get("hidden", [])]
-        hidden = self.decoder.read(_target(batch), x, source=read, record=record)
+        states = read.states[:, self._places :]
+        alone = record == {"encoder"}
+        hidden = (
+            Hidden(states)
+            if alone
+            else self.decoder.read(_target(batch), x, source=read, record=record)
+        )
         recorded = {**hidden.recorded, **({"source": layers} if layers else {})}
+        recorded |= {"encoder": [states]} if "encoder" in record else {}
         pondered = _rename(source=encoded, target=hidden)
         pondered |= (
             {"source": pondered["source"][:, self._places :]} if "source" in pondered else {}
         )
-        streams = {"encoder": read.states[:, self._places :]}
+        streams = {"encoder": states}
         noted = {**encoded.noted, **hidden.noted}
         return replace(hidden, streams=streams, recorded=recorded, pondered=pondered, noted=noted)
 

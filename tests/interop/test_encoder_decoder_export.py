@@ -5,14 +5,20 @@ say of families.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+import plmctl
 from plmctl.artifacts.assemble import build_model, settle_lengths
+from plmctl.artifacts.loading import load_source
 from plmctl.config.compose import compose
+from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
+from plmctl.heads.features import read
 from plmctl.interop import hf
 from plmctl.runs.contract.stand_in import TINY
 from plmctl.text.tokenizer import Tokenizer
@@ -139,3 +145,37 @@ def test_a_start_that_is_a_role_needs_the_tokenizer(tmp_path: Path) -> None:
         ConfigError, match=r"model\.start='eos': an id, since there is no tokenizer"
     ):
         hf.write(tmp_path, exported, tokens={"pad": 0})
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["T5", "MT5", "UMT5"])
+def test_a_tagger_of_the_encoder_is_a_published_class(
+    family: str, published: Callable[..., Any], tmp_path: Path
+) -> None:
+    """features=encoder: no decoder runs or is written, and what is written is read again."""
+    source = plmctl.load(published(f"{family}Model", feed_forward_proj="gated-gelu")[1]).source
+    kind = "plmctl.heads."
+    heads: dict[str, Any] = {"features": {"_target_": f"{kind}features.EncoderStates"}}
+    heads["tag"] = {"_target_": f"{kind}tag.Tag", "num_classes": 3, "dropout": 0.1}
+    config = {**source.config, "heads": heads}
+    own = {"heads.tag.linear.weight": torch.randn(3, 16), "heads.tag.linear.bias": torch.ones(3)}
+    model = load_source(replace(source, config=config, tensors={**source.tensors, **own})).model
+    batch = inputs(*ENDS["padded"])
+    text = batch.seqs["source"]
+    model.backbone.decoder.stack.register_forward_hook(lambda *_: pytest.fail("it runs"))
+    wanted = model.heads["tag"](read(model, Batch(batch.key, {"text": text})))[text.real]
+    exported = hf.export(config, tensors_of(model))
+    assert exported.architecture == f"{family}ForTokenClassification"
+    assert exported.left_out == ["backbone.decoder"]
+    hf.write(tmp_path, exported, tokens={})
+    theirs = getattr(transformers, exported.architecture).from_pretrained(tmp_path).eval()
+    found = theirs(text.ids, attention_mask=text.real.long()).logits[text.real]
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+    again = plmctl.load(tmp_path)
+    states = again.model.heads["tag"](read(again.model, Batch(batch.key, {"text": text})))
+    torch.testing.assert_close(states[text.real], wanted, atol=1e-5, rtol=1e-5)
+    written = hf.export(again.config, again.source.tensors)
+    assert (written.architecture, written.left_out) == (exported.architecture, [])
+    assert all(tensor.equal(written.tensors[name]) for name, tensor in exported.tensors.items())
+    with pytest.raises(ConfigError, match="fine-tune with features=encoder"):
+        hf.export({**config, "heads": {"tag": heads["tag"]}}, tensors_of(model))
