@@ -115,6 +115,7 @@ class Vectors(Command):
 
     def _read(self) -> Iterator[str]:
         """The sentences of `data.path`, with spaces between the Chinese words of data.segment."""
+        from plmctl.core.progress import follow
         from plmctl.text import segment
         from plmctl.text.reader import read_sentences
         from plmctl.text.segmented import space_words
@@ -124,7 +125,8 @@ class Vectors(Command):
         if not data.segment:
             return sentences
         words = segment.find(data.segment, self.plugins)
-        return (space_words(sentence, words)[0] for sentence in sentences)
+        spaced = (space_words(sentence, words)[0] for sentence in sentences)
+        return follow(spaced, len, "characters")
 
     def _check_model(self, method: Any) -> None:
         """Raise ConfigError for a needless model, or a missing one."""

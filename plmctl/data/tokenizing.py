@@ -44,6 +44,7 @@ from plmctl.text.train import Recipe
 SAMPLE = "sample.jsonl"  # in the scratch folder: the text that a tokenizer is trained on
 # characters between two commits to disk: seconds of work, and of waiting for a slow disk
 EVERY = 1 << 27
+STEP = 1 << 16  # bytes of text that a tokenizer reads between two reports
 # bytes of raw text that are hashed on each start; for more text, size and time of change count
 _EXACT = 1 << 28
 
@@ -262,8 +263,26 @@ def learn_tokenizer(job: TokenizingJob, texts: Callable[[], Iterator[str]]) -> T
     """The tokenizer that is given, or one that is trained on texts."""
     if job.recipe.path:
         return Tokenizer.load(job.recipe.path)
-    job.say("training the tokenizer", 0, 0)
-    return Tokenizer.learn_most(texts, job.recipe, job.tell if job.at_most else None)
+    total = sum(map(_count_bytes, texts()))
+    return Tokenizer.learn_most(
+        lambda: _say_reading(job.say, texts(), total), job.recipe, job.tell if job.at_most else None
+    )
+
+
+def _say_reading(say: Say, texts: Iterable[str], total: int) -> Iterator[str]:
+    """The texts, with the bytes that a tokenizer has read: to find words may take most of it."""
+    done = said = 0
+    for text in texts:
+        yield text
+        done += _count_bytes(text)
+        if done >= said + STEP:
+            say("reading text for the tokenizer", done, total)
+            said = done
+    say("training the tokenizer", 0, 0)
+
+
+def _count_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _read_sample(file: Path) -> Iterator[str]:

@@ -542,3 +542,17 @@ def test_spans_and_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     )
     _stopped_and_resumed(tmp_path, monkeypatch, job)
     assert len(Shards.open(tmp_path / "out").spans["who"].id) > 200
+
+
+def test_the_training_of_a_tokenizer_reports_what_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = list[tuple[str, int, int]]()
+    recipe = KINDS["wordpiece"](vocab_size=11)
+    job = TokenizingJob(TextSource(tmp_path), recipe, say=lambda *each: said.append(each))
+    monkeypatch.setattr(tokenizing, "STEP", 7)
+    texts = ["中文", "ab ab", "中文 中文"]  # 6, 5 and 13 bytes
+    learnt = tokenizing.learn_tokenizer(job, lambda: iter(texts))
+    assert learnt.sampled == {"sentences": 3, "bytes": 24}
+    reading = "reading text for the tokenizer"
+    assert said == [(reading, 11, 24), (reading, 24, 24), ("training the tokenizer", 0, 0)]
