@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from plmctl.analysis.scored import find_tested
+from plmctl.analysis.scored import find_tested, read_scored
 from plmctl.config.plugins import option, recorded
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
@@ -196,7 +196,7 @@ def keeps_decision(folder: Path) -> bool:
 
 def is_evaluated(folder: Path) -> bool:
     """Whether `plmctl eval` has changed or added scores of a run."""
-    return keeps_decision(folder) or find_tested(folder) is not None
+    return keeps_decision(folder) or find_tested(folder) is not None or bool(read_scored(folder))
 
 
 def read_baselines(folder: Path) -> dict[str, dict[str, dict[str, float]]]:

@@ -65,7 +65,7 @@ def make_card(
     facts = facts or {}
     data = _data(config) or str((config.get("task") or {}).get("name"))
     name = facts.get("name") or folder.resolve().name
-    result, *how = _read_scores(folder, plugins)
+    result, how = _read_scores(folder, plugins)
     scores = {split: dict(values) for split, values in (result.get("metrics") or {}).items()}
     front = write_front(
         folder, config, facts, scores, name=name, data=data, library=library, plugins=plugins
@@ -96,9 +96,9 @@ def add_card(
         write_text(folder / NAME, card)
 
 
-def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], str, str]:
-    """(what result.json has, or what the decision of a checkpoint makes of it, which that is, of
-    which file test is), without folders of the author.
+def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """(what result.json has, or what the decision of a checkpoint makes of it, lines on that, on
+    the file of test and on scores of other files), without folders of the author.
     """
     if is_evaluated(folder):
         from plmctl.report.decided import decide_run  # brings torch
@@ -106,8 +106,10 @@ def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], 
         if decided := decide_run(folder, plugins):
             how = decided.describe()
             scores = add_bundles(decided.result, decided.predictions)
-            return scores, how and f"Scores are {how}", decided.describe_test(public=True)
-    return add_bundles(read_result(folder) or {}, read_predictions(folder)), "", ""
+            others = decided.describe_others(public=True)
+            how = how and f"Scores are {how}"
+            return scores, [how, decided.describe_test(public=True), *others]
+    return add_bundles(read_result(folder) or {}, read_predictions(folder)), []
 
 
 def _given(folder: Path) -> list[str]:

@@ -4,12 +4,13 @@ checkpoint decides them: those of the newest evaluation. Those of test are by `p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from plmctl.analysis.runs import keeps_decision, read_predictions, read_result, read_rows
-from plmctl.analysis.scored import ScoredFiles, find_tested, read_scored
+from plmctl.analysis.scored import FOLDER, ScoredFiles, find_tested, read_scored
 from plmctl.artifacts.kept_decision import FILE, read_decision
 from plmctl.artifacts.loading import find
 from plmctl.artifacts.model_facts import reading
@@ -20,11 +21,40 @@ from plmctl.config.spec import thaw
 from plmctl.core.errors import PlmctlError
 from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line
+from plmctl.core.terminal import counted
+from plmctl.report.text import format_number
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.scores.below import TESTS
+from plmctl.tasks.scores.metrics import spell_metric
 from plmctl.tasks.task import Task, as_task
 from plmctl.use.calibrating import decide_by_kept
 from plmctl.use.simple_models import find_simple_ps
+
+
+class OtherScore(NamedTuple):
+    """A result of `plmctl eval` on another file than a run's own, or by other settings.
+
+    Args:
+        name: The name of its file in `eval/`.
+        metric: The first metric of the task.
+        value: Its score.
+        interval: The 95% interval; None without one.
+        scored: The file and conditions.
+    """
+
+    name: str
+    metric: str
+    value: float
+    interval: tuple[float, float] | None
+    scored: ScoredFiles
+
+    def describe(self, *, public: bool, best: str) -> str:
+        """The score with its interval, its rows and its file."""
+        ends = " to ".join(map(format_number, self.interval or ()))
+        within = f" ({ends})" if ends else ""
+        where = self.scored.describe(public=public, best=best)
+        rows = f"{counted(self.scored.rows, 'row')} of " if self.scored.own else ""
+        return f"{self.name}: {self.metric} {format_number(self.value)}{within}, {rows}{where}"
 
 
 class DecidedRun(NamedTuple):
@@ -39,6 +69,7 @@ class DecidedRun(NamedTuple):
         note: A remark on the answers to test.
         scored: The file and conditions of test by `plmctl eval`; None where training has scored it.
         best: The name of the checkpoint of the run.
+        others: The scores of other files by `plmctl eval`.
     """
 
     result: dict[str, Any]
@@ -49,6 +80,11 @@ class DecidedRun(NamedTuple):
     note: str = ""
     scored: ScoredFiles | None = None
     best: str = ""
+    others: Sequence[OtherScore] = ()
+
+    def describe_others(self, *, public: bool = False) -> list[str]:
+        """A line on each score of another file."""
+        return [each.describe(public=public, best=self.best) for each in self.others]
 
     def describe_test(self, *, public: bool = False) -> str:
         """The file and conditions of test, where they are not the run's own, or ""."""
@@ -74,11 +110,12 @@ def find_decided(run: Path) -> Path | None:
 
 
 def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
-    """The predictions and scores of a run by its decision, and of test by its evaluation; None
-    without both. As training left them where the task cannot be built, which `how` says.
+    """The predictions and scores of a run by its decision, those of test and of other files by
+    their evaluations; None without any. As training left them where the task cannot be built, which
+    `how` says.
     """
     checkpoint, tested = find_decided(run), find_tested(run)
-    if checkpoint is None and tested is None:
+    if checkpoint is None and tested is None and not read_scored(run):
         return None
     result, found = read_result(run) or {}, read_predictions(run)
     try:
@@ -110,8 +147,23 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
     tests = find_simple_ps(run, {split: found[split] for split in changed}, task)
     tests = {**result.get(TESTS, {}), **round_floats(tests)}
     result = {**result, "metrics": metrics, "intervals": intervals, TESTS: tests}
+    own = tested.stem if tested else ""
     about: Any = {"fitted": fitted, "note": note, "scored": scored}
+    about["others"] = [each for each in _score_others(run, task, result) if each.name != own]
     return DecidedRun(result, found, how, applied=True, best=name_best(run), **about)
+
+
+def _score_others(run: Path, task: Task, result: Mapping[str, Any]) -> Iterator[OtherScore]:
+    """The scores of labelled rows that are not a split of the run as training has it."""
+    best, metric = name_best(run), task.metrics[0]
+    for name, about in read_scored(run).items():
+        file = run / FOLDER / f"{name}.jsonl"
+        rows = read_rows(file) if about.describe(best=best) and file.is_file() else []
+        if rows and _is_labelled(rows[0]):
+            value = task.score(rows).get(metric, math.nan)
+            interval = find_intervals(task, rows).get(metric)
+            spelled = spell_metric(metric, result.get("percent") or ())
+            yield OtherScore(name, spelled, value, interval, about)
 
 
 def name_best(run: Path) -> str:

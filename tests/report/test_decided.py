@@ -15,6 +15,7 @@ from plmctl.artifacts.kept_decision import write_decision
 from plmctl.report.card import make_card
 from plmctl.report.decided import DecidedRun, decide_run
 from plmctl.report.subject import find_subject
+from plmctl.report.text import format_number
 from plmctl.storage.atomic import write_json
 from plmctl.tasks.calibration import BINS, LabelDecision
 from plmctl.tasks.predictions import write_predictions
@@ -199,3 +200,31 @@ def test_sheet_page_and_card_say_the_kind_of_a_metric(run: Path) -> None:
     assert f"Metrics: {said}" in words_of(run)
     assert f"tickets: {said}" in page
     assert f"Metrics: {said}" in card
+
+
+def test_page_and_card_list_scores_of_other_files_with_their_intervals(run: Path) -> None:
+    rows = [
+        {"id": str(n), "gold": gold, "guess": "y", "probabilities": {"n": 0.4, "y": 0.6}}
+        for n, gold in enumerate("yyyn" * 5)
+    ]
+    for name, split in {"new": "dev", "old": "dev", "held-test": "test"}.items():
+        write_predictions(run / "eval", name, rows)
+        own, place = name == "old", f"ours/{name}.csv"
+        keep_scored(run, name, ScoredFiles(split, own, {place: "5f" * 32}, len(rows)))
+    ends = find_score_interval(run)
+    told = f"new: accuracy 0.75 ({ends}), 20 rows of {{}}new.csv (SHA-256 5f5f5f5f5f5f), no file of"
+    assert told.format("ours/") in words_of(run)
+    card = make_card(run, RunLog.read_started(run).config)
+    assert told.replace("new", "New", 1).format("") in card
+    assert "old: " not in card
+    assert "held-test: " not in card, "it is the test of the run"
+
+
+def find_score_interval(run: Path) -> str:
+    found = decide_run(run)
+    assert found is not None
+    (other,) = found.others
+    assert other.interval is not None
+    low, high = other.interval
+    assert 0.4 < low < 0.75 < high < 1
+    return " to ".join(map(format_number, other.interval))
