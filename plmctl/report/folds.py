@@ -10,8 +10,10 @@ from typing import Any
 
 from plmctl.analysis.likeness import find_examples, list_unlike_examples
 from plmctl.analysis.runs import read_predictions
+from plmctl.analysis.statistics import summarise
 from plmctl.core.errors import DataError, PlmctlError, list_problems
 from plmctl.core.terminal import counted
+from plmctl.report.study_tables import format_spread
 from plmctl.report.sweeps import FOLD, find_unit, find_value, list_varied, name_jobs
 from plmctl.report.text import format_number
 from plmctl.storage.gate import own
@@ -84,9 +86,7 @@ class FoldedSetting:
 
     def spell_mean(self) -> str:
         """`0.85 ± 0.02`: the mean, and the sample deviation over folds."""
-        values = list(self.scores.values())
-        spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
-        return f"{self.mean:.4g}{spread}{self.unit}"
+        return f"{format_spread(*summarise(list(self.scores.values())))}{self.unit}"
 
     def spell_folds(self) -> str:
         """`3 folds`, or `2 of 3 folds`."""

@@ -37,7 +37,8 @@ CHINESE = (
 )
 OTHER = "% letters that are not Latin: XeLaTeX instead of LaTeX"
 
-_MINUS = re.compile(r"(?<![\w.)−-])-(?=\.?\d)")
+# not in `tilt=-0.8`, which is as it is typed
+_MINUS = re.compile(r"(?<![\w.)=:,−-])-(?=\.?\d)")
 
 
 def escape(text: str) -> str:

@@ -18,6 +18,8 @@ from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBl
 from plmctl.report.panel import panel_of
 from plmctl.report.studies import JobFolder, StudyFolder
 from plmctl.report.study_tables import (
+    LISTED,
+    describe_cut,
     describe_verdict,
     explain_table,
     format_budget,
@@ -51,7 +53,7 @@ BEFORE = (
 )
 MORE = (
     "Next: {count} without a verdict. More seeds, or a larger budget, decide more: start it again"
-    " with a longer seeds=[...] and until=decided; finished jobs stay."
+    " with a longer seeds=[...]{until}; finished jobs stay."
 )
 HEAD = ["job", "state", "updates", "last validation loss", "seconds", "folder"]
 
@@ -112,7 +114,8 @@ def findings(study: StudyFolder) -> list[Block]:
     if not table or not table.get("rows"):
         return []
     rows: Sequence[Mapping[str, Any]] = table["rows"]
-    blocks: list[Block] = [*count_verdicts(rows)]
+    waits = _is_part(study) or bool(study.waiting)
+    blocks: list[Block] = [*count_verdicts(rows, waits=waits, looks="looks" in table)]
     names = name_files(row["metric"] for row in rows)
     notes: Sequence[str] = table.get("notes") or []
     for metric, name in names.items():
@@ -121,15 +124,17 @@ def findings(study: StudyFolder) -> list[Block]:
         shown = name_metric(own)
         blocks += [Heading(shown, 3), *([Paragraph(about)] if about else [])]
         blocks += _draw_metric(shown, name, own, table)
-        alone = " ".join([explain_table(table), *_choose_notes(metric, notes, study)])
+        alone = " ".join([explain_table(table, metric), *_choose_notes(metric, notes, study)])
         blocks.append(replace(make_metric_table(own), note=alone))
     return [*blocks, Paragraph(explain_table(table)), *map(Paragraph, notes)]
 
 
 def _choose_notes(metric: str, notes: Sequence[str], study: StudyFolder) -> list[str]:
-    """The notes on a metric, which begin with its name, its key or its task."""
-    node = (study.settings.get("metrics") or {}).get(metric) or {}
-    names = (f"{metric}:", f"{node.get('of')}:", f"{node.get('key')} ")
+    """The notes on a metric, which begin with its name, its key, its task or evaluation."""
+    node, evals = (study.settings.get(name) or {} for name in ("metrics", "eval"))
+    node = node.get(metric) or {}
+    task = (evals.get(node.get("of")) or {}).get("of")
+    names = (f"{metric}:", f"{node.get('of')}:", f"{task}:", f"{node.get('key')} ")
     return [line for line in notes if line.removeprefix("† ").removeprefix("‡ ").startswith(names)]
 
 
@@ -173,8 +178,16 @@ def _level_difference(row: Mapping[str, Any]) -> Level:
     return Level(row["arm"], row["difference"], ends, text=f"{text} ({low} to {high})")
 
 
-def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """A table of the expected directions, by verdict."""
+def count_verdicts(
+    rows: Sequence[Mapping[str, Any]], *, waits: bool = False, looks: bool = False
+) -> list[Block]:
+    """A table of the expected directions, by verdict, and what decides more.
+
+    Args:
+        rows: The rows of table.json.
+        waits: Jobs are open, which may decide more.
+        looks: Seeds are spent in rounds, as until=decided does.
+    """
     expected = [row for row in rows if row["expected"]]
     counts = Counter(row["verdict"] or describe_verdict(row) for row in expected)
     if not counts:
@@ -183,7 +196,10 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     names = dict.fromkeys(["held", "not held", "undecided", *counts])
     lines = [[words.get(name, name), str(counts[name])] for name in names]
     open_ = counts["undecided"]
-    more = [Paragraph(MORE.format(count=counted(open_, "comparison")))] if open_ else []
+    text = MORE.format(
+        count=counted(open_, "comparison"), until="" if looks else " and until=decided"
+    )
+    more = [Paragraph(text)] if open_ and not waits else []
     return [TableBlock(["expected direction", "comparisons"], lines), *more]
 
 
@@ -340,8 +356,9 @@ def jobs(study: StudyFolder) -> list[Block]:
         if each["state"] == "open"
     ]
     if waiting:
-        blocks.append(Paragraph("Not started when the table was made:"))
-        blocks.append(TableBlock(["job", "why", "cells"], waiting))
+        again = (study.table or {}).get("again")
+        text = describe_cut(waiting, "not started when the table was made", again)
+        blocks += [Paragraph(text), TableBlock(["job", "why", "cells"], waiting[:LISTED])]
     table = TableBlock(HEAD, [_row(job) for job in study.jobs])
     blocks.append(Paragraph("A job's own page: plmctl report <study>/jobs/<job>/run"))
     blocks.append(Folded(f"All {len(study.jobs)} jobs", [table]))

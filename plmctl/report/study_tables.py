@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 from plmctl.analysis.statistics import ALPHA, POWER, spell_p
@@ -17,7 +17,7 @@ READING = (
     " Verdict on the expected direction: held or not held where p < {alpha:g}, else undecided at"
     " this scale."
 )
-TESTED = "p: the paired test, corrected by Holm for {family} of this table."
+TESTED = "p: the paired test, corrected by Holm for {family} of this study."
 ALONE = " Intervals are not corrected for the number of comparisons: each has its level alone."
 SHARED = " {name} has the p of {same}: its numbers are the same in another unit."
 UNTESTED = "There is no p here: it needs two seeds of an arm and of the baseline, and a spread."
@@ -37,11 +37,20 @@ SEQUENCE = (
     " all is decided."
 )
 
+LISTED = 5  # jobs without a result that a table names
 
-def explain_table(table: Mapping[str, Any]) -> str:
-    """A paragraph on how to read all tables of a study, by its table.json."""
-    rows, looks = table["rows"], table.get("looks") or []
-    count = count_tested(table)
+
+def describe_cut(jobs: Sized, what: str, again: str | None) -> str:
+    """`54 jobs <what>, the first 5 below. To run them: plmctl ablate ...`."""
+    first = f", the first {LISTED} below" if len(jobs) > LISTED else ""
+    run = f" To run them: {again}" if again else ""  # tables of older versions have no command
+    return f"{counted(len(jobs), 'job')} {what}{first}.{run}"
+
+
+def explain_table(table: Mapping[str, Any], metric: str | None = None) -> str:
+    """A paragraph on how to read all tables of a study, by its table.json, or that of a metric."""
+    rows = [row for row in table["rows"] if metric in (None, row["metric"])]
+    looks, count = table.get("looks") or [], count_tested(table)
     tested = TESTED.format(family=name_family(count)) if count else UNTESTED
     tested += ALONE if count > 1 else ""
     text = READING.format(level=name_level(table), tested=tested, alpha=ALPHA)
@@ -51,7 +60,7 @@ def explain_table(table: Mapping[str, Any]) -> str:
         text += NO_SPREAD
     for name, same in {row["metric"]: row["p_of"] for row in rows if row.get("p_of")}.items():
         text += SHARED.format(name=name, same=same)
-    for line in list_equal(table):
+    for line in list_equal({**table, "rows": rows}):
         text += f" {line}."
     if looks:
         seeds = ", ".join(str(look["seeds"]) for look in looks)
@@ -184,17 +193,18 @@ def format_figures(value: float, digits: int, sign: str = "-") -> str:
     return f"{value:{sign},.0f}" if large else f"{value:{sign}.{digits}g}"
 
 
-def format_aligned(values: Sequence[float | None], digits: int, sign: str = "-") -> list[str]:
-    """A column of numbers with as many digits behind the point as that of them has which needs most
-    for `digits` significant ones; numbers with an exponent stay by themselves; "" for None.
+def format_pair(mean: float, deviation: float | None) -> tuple[str, str]:
+    """A mean and its deviation, both rounded at the second significant digit of the deviation or
+    the point; without a deviation, four digits and "".
     """
-    known = {value: format_figures(value, digits, sign) for value in values if value is not None}
-    behind = max((len(_behind(text)) for text in known.values()), default=0)
-    plain = not any("e" in text for text in known.values())
-    return [
-        "" if value is None else f"{value:{sign},.{behind}f}" if plain else known[value]
-        for value in values
-    ]
+    if deviation is None:
+        return format_figures(mean, 4), ""
+    if deviation <= 0 or not math.isfinite(deviation):
+        return format_figures(mean, 4), f"{deviation:g}"
+    places = max(0, 1 - int(f"{deviation:.1e}".partition("e")[2]))
+    if places > 8:
+        return format_figures(mean, 4), format_figures(deviation, 2)
+    return f"{mean:,.{places}f}", f"{deviation:,.{places}f}"
 
 
 def format_equal(values: Sequence[float]) -> list[str]:
@@ -214,17 +224,11 @@ def format_equal(values: Sequence[float]) -> list[str]:
     return [f"{value:+,.{places}f}" for value in values]
 
 
-def _behind(number: str) -> str:
-    return number.partition(".")[2]
-
-
 def format_spread(mean: float | None, deviation: float | None) -> str:
-    """`0.8123 ± 0.012`."""
+    """`0.812 ± 0.012`."""
     if mean is None:
         return "missing"
-    return format_figures(mean, 4) + (
-        f" ± {format_figures(deviation, 2)}" if deviation is not None else ""
-    )
+    return " ± ".join(filter(None, format_pair(mean, deviation)))
 
 
 def _spell_difference(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import io
-import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from plmctl.analysis.likeness import find_examples, list_unlike, list_unlike_examples
 from plmctl.analysis.runs import read_result
+from plmctl.analysis.statistics import summarise
 from plmctl.config.part_help import targets
 from plmctl.config.quoting import unquote
 from plmctl.config.recipes import part_files
@@ -24,6 +24,7 @@ from plmctl.core.progress import clock
 from plmctl.core.rounding import spell_size
 from plmctl.core.terminal import counted
 from plmctl.report.page import Block, Heading, TableBlock, render_markdown
+from plmctl.report.study_tables import format_spread
 from plmctl.report.text import format_setting
 from plmctl.storage.atomic import write_text
 from plmctl.storage.formulas import guard
@@ -314,8 +315,4 @@ def _key(text: str) -> str:
 
 def _spread(jobs: Sequence[dict[str, Any]], key: str) -> str:
     values = [job["metrics"][key] for job in jobs]
-    return (
-        f"{statistics.mean(values):.4g} ± {statistics.stdev(values):.2g}{find_unit(jobs[0], key)}"
-        if len(values) > 1
-        else "-"
-    )
+    return f"{format_spread(*summarise(values))}{find_unit(jobs[0], key)}" if values[1:] else "-"

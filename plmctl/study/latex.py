@@ -10,13 +10,15 @@ from plmctl.analysis.statistics import ALPHA
 from plmctl.report.latex import escape, format_table, join_cells, list_needs
 from plmctl.report.study_tables import (
     ALONE,
+    LISTED,
     count_seeds,
     count_tested,
-    format_aligned,
+    describe_cut,
     format_equal,
     format_figures,
     format_number,
     format_p,
+    format_pair,
     list_marks,
     name_family,
     name_level,
@@ -33,7 +35,7 @@ DIFFERENCES = (
     " Difference from {baseline}, with its {level} interval by Student's $t$ over pairs of equal"
     " seeds{welch}; $p$: the paired test, corrected by Holm for {count}.{alone}"
 )
-NAMED = 4  # cells that the caption names where a study is not complete; the comment has all
+NAMED = 4  # cells that the caption names where a study is not complete
 
 
 def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
@@ -102,20 +104,14 @@ def _list_cells(
     rows: Sequence[Mapping[str, Any]], best: str | None, counted: bool
 ) -> list[list[str]]:
     """The cells of the arms of a metric behind their names; `best`: the mean that is bold."""
-
-    def align(digits: int, *names: str, sign: str = "-") -> list[list[str]]:
-        values = [row[name] for name in names for row in rows]
-        shown = [_spell(text) for text in format_aligned(values, digits, sign)]
-        return [shown[start : start + len(rows)] for start in range(0, len(shown), len(rows))]
-
-    (means,), (deviations,) = align(4, "mean"), align(2, "sd")
     cells = []
-    for place, row in enumerate(rows):
+    for row in rows:
         number = [f"${row['n']}$"] if counted else []
         if row["mean"] is None:
             cells.append([*number, "--", "", ""])
             continue
-        spread = means[place] + (rf" \pm {deviations[place]}" if deviations[place] else "")
+        pair = map(_spell, format_pair(row["mean"], row["sd"]))
+        spread = r" \pm ".join(filter(None, pair))
         spread = rf"\mathbf{{{spread}}}" if format_number(row["mean"]) == best else spread
         difference = _spell_difference(row["difference"], row["low"], row["high"])
         mark = escape(list_marks(row))
@@ -169,9 +165,10 @@ def _is_unpaired(record: Mapping[str, Any]) -> bool:
 
 
 def _comment_missing(record: Mapping[str, Any]) -> list[str]:
-    """Comments that name every job that has left no result."""
+    """Comments on the jobs that have left no result: their number, the first ones."""
     jobs = [
         f"%   {job['state']}: {' '.join(job['label'].split())} (for {job['cells']})"
         for job in record["missing"]
     ]
-    return [f"% NOT COMPLETE: {len(jobs)} jobs have no result", *jobs] if jobs else []
+    cut = describe_cut(jobs, "without a result", record.get("again"))
+    return [f"% NOT COMPLETE: {cut}", *jobs[:LISTED]] if jobs else []

@@ -139,7 +139,8 @@ def _find_few_seeds(plan: StudyPlan) -> Iterator[str]:
         yield (
             f"{seeds} seeds and {counted(number, 'comparison')} find a difference of {found:.1f}"
             " standard deviations of the paired differences (in four of five cases),"
-            f" {2 * seeds} seeds one of {more:.1f}: until=decided spends more where they matter"
+            f" {2 * seeds} seeds one of {more:.1f}"
+            f"{'' if study.until else ': until=decided spends more where they matter'}"
         )
 
 

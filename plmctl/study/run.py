@@ -15,7 +15,7 @@ from plmctl.config.recipes import studies
 from plmctl.config.schema import Ablate
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.jobs.cluster import Cluster
-from plmctl.jobs.job import Job, remark_next
+from plmctl.jobs.job import Job, remark_next, write_line
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import check_launcher, run_jobs
 from plmctl.storage.paths import SUBMITTED, refuse_file_name
@@ -97,8 +97,20 @@ def _file_of(settings: Ablate) -> Path:
 def _remark_next(what: str, settings: Ablate) -> None:
     """Say that a study has ended before its time, and the command that goes on with it."""
     given = settings.provenance
+    remark_next(what, *_list_words(settings), given=given)
+
+
+def _list_words(settings: Ablate) -> list[str]:
+    """The words of the command that runs what is open."""
+    given = settings.provenance
     name = _spell_study(_file_of(settings), given.config_dirs)
-    remark_next(what, "ablate", name, *given.overrides, *given.launcher, given=given)
+    return ["ablate", name, *given.overrides, *given.launcher]
+
+
+def _spell_again(settings: Ablate) -> str:
+    given = settings.provenance
+    dirs, plugins = given.config_dirs, given.plugins
+    return write_line(*_list_words(settings), config_dirs=dirs, plugins=plugins)
 
 
 def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
@@ -132,10 +144,17 @@ def _run(plan: StudyPlan, folder: Path, settings: Ablate) -> tuple[int, dict[str
 
         def write(notes: Sequence[str]) -> dict[str, Any]:
             results = Results(rounds.part, journal.states, journal.locate)
-            seconds = rounds.measure_time()
             warnings = list_warnings(rounds.part, journal.events)
             told = {"notes": notes, "warnings": warnings}
-            return write_table(plan.study, results, folder, **told, looks=looks, seconds=seconds)
+            return write_table(
+                plan.study,
+                results,
+                folder,
+                **told,
+                looks=looks,
+                seconds=rounds.measure_time(),
+                again=_spell_again(settings),
+            )
 
         journal.ended_one = live = LiveTable(lambda: write([GOING]))
         for _ in rounds:

@@ -17,10 +17,12 @@ from plmctl.core.terminal import counted, print_parts, screen, tell
 from plmctl.jobs.job import without_seed
 from plmctl.jobs.journal import State
 from plmctl.report.study_tables import (
+    LISTED,
     describe_verdict,
     format_detectable,
     format_number,
     format_p,
+    format_pair,
     list_equal,
     list_marks,
     name_metric,
@@ -191,19 +193,21 @@ def show_table(record: Mapping[str, Any]) -> None:
     if len(waiting) > 1:
         count = f"{len(waiting)} of {counted(record['jobs'], 'job')}"
         tell(f"open: {count}, first {waiting[0]}: {NOT_RUN}")
-    for job in record["missing"]:
-        if len(waiting) > 1 and job["why"] == NOT_RUN:
-            continue
+    ended = [job for job in record["missing"] if len(waiting) < 2 or job["why"] != NOT_RUN]
+    for job in ended[:LISTED]:
         why = first_with_fix(job["why"], told=told[without_seed(job["label"])])
         tell(f"{job['state']}: {job['label']}: {why}")
+    if more := ended[LISTED:]:
+        tell(f"and {counted(len(more), 'job')} more, in table.json")
 
 
 def _show_metric(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the arms of a metric, whose name is the head of their column."""
     columns = {name_metric(rows): [str(row["arm"]) for row in rows]}
     columns["n"] = [str(row["n"]) for row in rows]
-    for head, name in {"mean": "mean", "sd": "sd", "diff": "difference"}.items():
-        columns[head] = [format_number(row[name]) for row in rows]
+    pairs = [format_pair(row["mean"], row["sd"]) if row["n"] else ("", "") for row in rows]
+    columns |= {"mean": [mean for mean, _ in pairs], "sd": [own for _, own in pairs]}
+    columns["diff"] = [format_number(row["difference"]) for row in rows]
     columns["p (Holm)"] = [format_p(row) for row in rows]
     columns["detects"] = [format_detectable(row) for row in rows]
     columns["expected"] = [row["expected"] for row in rows]

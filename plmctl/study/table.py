@@ -21,7 +21,9 @@ from plmctl.core.progress import clock
 from plmctl.report.charts import draw_means
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
 from plmctl.report.study_tables import (
+    LISTED,
     count_seeds,
+    describe_cut,
     explain_table,
     format_budget,
     make_cost_table,
@@ -42,10 +44,8 @@ from plmctl.study.results import Results, list_missing
 from plmctl.study.study import PRETRAIN, Study
 from plmctl.study.untrained import describe_untrained
 
-ONE_SEED = (
-    "One seed says nothing about the spread between runs:"
-    " no interval, no p, no verdict. More of them: seeds=[0,1,2]."
-)
+ONE_SEED = "One seed says nothing about the spread between runs: no interval, no p, no verdict."
+MORE_SEEDS = f"{ONE_SEED} More of them: seeds=[0,1,2]."
 PAIRED = ("paired t", "no spread")
 UNEVEN = (
     "Arms have different numbers of seeds: a difference is of the seeds that both arms have, and no"
@@ -147,6 +147,7 @@ def write_table(
     warnings: Sequence[str] = (),
     looks: Looks | None = None,
     seconds: float = 0.0,
+    again: str | None = None,
 ) -> dict[str, Any]:
     """Write all forms of the table into the study's folder.
 
@@ -158,6 +159,7 @@ def write_table(
         warnings: Paragraphs from the logs of jobs, which the table for a paper leaves out.
         looks: The looks that p-values and verdicts follow from; None: the results as they are.
         seconds: The seconds of wall-clock time that the study has taken.
+        again: The command that runs what is open.
 
     Returns:
         The content of table.json.
@@ -179,6 +181,7 @@ def write_table(
         "rows": rows,
         "costs": [{"arm": arm, **results.cost(arm)} for arm in dict.fromkeys(study.arms)],
         "missing": list_missing(results),
+        "again": again,
         "jobs": len(results.states),
         "notes": notes,
         "about": _describe_metrics(results, floors, lower),
@@ -190,12 +193,18 @@ def write_table(
     if looks:
         record["looks"] = [{"seeds": look.seeds, "share": look.share} for look in looks.made]
         record["most_seeds"] = len(study.seeds)
-    write_json(folder / "table.json", record)
-    write_text(folder / "table.csv", _csv(rows, record["costs"], notes))
     paper = {**record, "notes": [line for line in notes if line not in warnings]}
-    write_text(folder / "table.tex", format_latex(paper, lower))
-    write_page(_blocks(study, results, record), folder / "table.md")
+    _write_files(folder, record, format_latex(paper, lower), _blocks(study, results, record))
     return record
+
+
+def _write_files(
+    folder: Path, record: Mapping[str, Any], paper: str, page: Sequence[Block]
+) -> None:
+    write_json(folder / "table.json", record)
+    write_text(folder / "table.csv", _csv(record["rows"], record["costs"], record["notes"]))
+    write_text(folder / "table.tex", paper)
+    write_page(page, folder / "table.md")
 
 
 def _mark(rows: Sequence[Row], results: Results) -> None:
@@ -211,7 +220,7 @@ def _list_notes(study: Study, results: Results, rows: Sequence[Row]) -> list[str
     alone = any(row["test"] == "none" for row in rows)
     return [
         *dict.fromkeys(results.problems),
-        *([ONE_SEED] if alone else []),
+        *([ONE_SEED if len(study.seeds) > 1 else MORE_SEEDS] if alone else []),
         *([UNEVEN] if _is_uneven(study, rows) else []),
         *describe_untrained(study),
         *results.list_held_out(),
@@ -284,9 +293,11 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     if record["missing"]:
         lines = [
             [job["label"], job["state"], first_problem(job["why"]), job["cells"]]
-            for job in record["missing"]
+            for job in record["missing"][:LISTED]
         ]
-        blocks += [Heading("Missing jobs"), TableBlock(["job", "state", "why", "cells"], lines)]
+        cut = describe_cut(record["missing"], "without a result", record["again"])
+        blocks += [Heading("Missing jobs"), Paragraph(cut)]
+        blocks += [TableBlock(["job", "state", "why", "cells"], lines)]
     if record["notes"]:
         blocks += [Heading("Notes"), *map(Paragraph, record["notes"])]
     return blocks
@@ -320,8 +331,8 @@ def _describe(
 
 
 def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
-    """One line a row, with the arm's cost and the notes of the table; values by seed are joined as
-    seed=value.
+    """One line a row, with the arm's cost; values by seed are joined as seed=value. The first row
+    has the notes of the table.
     """
     by_arm = {cost["arm"]: cost for cost in costs}
     text = io.StringIO()
@@ -330,9 +341,11 @@ def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]], notes: Sequenc
     names += [*(name for name in costs[0] if name != "arm"), "notes"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
+    told = " | ".join(" ".join(note.split()) for note in notes)
     for row in rows:
         joined = " ".join(f"{seed}={value!r}" for seed, value in row["values"].items())
-        cells = {**row, **by_arm[row["arm"]], "values": joined, "notes": " | ".join(notes)}
+        cells = {**row, **by_arm[row["arm"]], "values": joined, "notes": told}
+        told = ""
         guarded = {k: guard(v) if isinstance(v, str) else v for k, v in cells.items()}
         writer.writerow({renamed.get(name, name): cell for name, cell in guarded.items()})
     return text.getvalue()

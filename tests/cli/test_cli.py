@@ -829,7 +829,7 @@ def test_a_run_whose_default_is_given_later_counts_once(plmctl: Invoke, command:
     assert plmctl(*words, "seed=11,12").exit_code == 0
     assert started == ["optim.lr=1,seed=12", "optim.lr=2,seed=12"]
     table = Path("swept/sweep.md").read_text(encoding="utf-8")
-    assert "optim.lr=1: mean ± deviation | 2 ok | 12.5 ± 0.71 |" in table
+    assert "optim.lr=1: mean ± deviation | 2 ok | 12.50 ± 0.71 |" in table
     started.clear()  # the other way: a sweep that leaves out what was given
     assert plmctl(*words[:3], "optim.lr=1,3", words[4]).exit_code == 0
     assert started == ["optim.lr=3"]
@@ -1004,7 +1004,7 @@ def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing(tmp_path
 
 def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:
     command.run = lambda spec: {"valid/acc": float(spec.seed)}
-    assert "3 ± 1.4" in plmctl("pretrain", "probe", "-m", "seed=2,4", "run.dir=seeds").stdout
+    assert "3.0 ± 1.4" in plmctl("pretrain", "probe", "-m", "seed=2,4", "run.dir=seeds").stdout
     assert "±" not in plmctl("pretrain", "probe", "-m", "optim.lr=1,2", "run.dir=rates").stdout
 
 

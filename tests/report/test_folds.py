@@ -64,7 +64,7 @@ def test_folds_have_a_mean_and_one_score_of_all_rows(swept: tuple[Path, list[Any
     spread = (sum((score - mean) ** 2 for score in scores) / (FOLDS - 1)) ** 0.5
     low, high = wilson(ROWS - len(WRONG), ROWS)
     assert line == (
-        f"accuracy {mean:.4g} ± {spread:.2g} over 3 folds; 0.7 (95% interval {low:.4g} to"
+        f"accuracy {mean:.2f} ± {spread:.2f} over 3 folds; 0.7 (95% interval {low:.4g} to"
         f" {high:.4g}) over all 10 rows, each predicted once: {sweep / FILE}.jsonl"
     )
     rows = [json.loads(line) for line in (sweep / f"{FILE}.jsonl").read_text().splitlines()]
@@ -77,7 +77,7 @@ def test_folds_have_a_mean_and_one_score_of_all_rows(swept: tuple[Path, list[Any
     _, about, table = panel(find_subject([Path(job["dir"]) for job in jobs]))
     assert isinstance(about, Paragraph)
     assert isinstance(table, TableBlock)
-    own = ["all", "3 folds", "accuracy", f"{mean:.4g} ± {spread:.2g}"]
+    own = ["all", "3 folds", "accuracy", f"{mean:.2f} ± {spread:.2f}"]
     assert table.rows == [[*own, "0.7", f"{low:.4g} to {high:.4g}", "10"]]
 
 

@@ -77,7 +77,7 @@ def test_seeds_of_an_arm_share_a_curve_and_older_jobs_are_left_out(tmp_path: Pat
     assert isinstance(table, TableBlock)
     assert "other seeds" in shared.text
     assert left.text.startswith("1 checkpoint of")
-    assert table.rows == [["large", "12", "2", "0.1500 ± 0.0707"]]
+    assert table.rows == [["large", "12", "2", "0.150 ± 0.071"]]
 
 
 def test_a_sweep_without_checkpoints_of_an_age_is_no_learning_curve(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Context, Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from plmctl.jobs.journal import State
 from plmctl.report.latex import escape
 from plmctl.report.studies import StudyFolder
 from plmctl.report.study_panels import findings
-from plmctl.report.study_tables import count_tested, explain_table, make_metric_table
+from plmctl.report.study_tables import count_tested, explain_table, format_pair, make_metric_table
 from plmctl.storage.job_events import JobEvents
 from plmctl.storage.reading import read_json
 from plmctl.study.latex import format_latex
@@ -173,6 +174,7 @@ def test_ways_of_scoring_that_differ_are_named(plan: StudyPlan, here: Path) -> N
     assert line in write_table(plan.study, results(plan, here), here)["notes"]
     for end in ("md", "html", "json", "csv"):
         assert line in (here / f"table.{end}").read_text(encoding="utf-8")
+    assert (here / "table.csv").read_text(encoding="utf-8").count(line) == 1
     assert rf"{escape(line)}\par" in (here / "table.tex").read_text(encoding="utf-8")
     alone = findings.draw(StudyFolder(here, {}, read_json(here / "table.json")))
     assert sum(line in getattr(block, "note", "") for block in alone) == 1  # of its own metric
@@ -478,8 +480,8 @@ def test_the_table_for_a_paper() -> None:
         r"arm & mean $\pm$ sd & difference [95\% interval] & $p$ \\",
         r"\midrule",
         r"\multicolumn{4}{l}{\emph{loss} $\downarrow$} \\",
-        r"a\_b \& c & $2.0 \pm 0.10$ &  &  \\",
-        r"50\% \textbackslash{} \#1 & $\mathbf{1.5 \pm 0.25}$ & $-0.500\ [-0.625, -0.375]$"
+        r"a\_b \& c & $2.00 \pm 0.10$ &  &  \\",
+        r"50\% \textbackslash{} \#1 & $\mathbf{1.50 \pm 0.25}$ & $-0.500\ [-0.625, -0.375]$"
         r" & $0.0001$ \\",
         r"\midrule",
         r"\multicolumn{4}{l}{\emph{steps\textasciicircum{}2} $\uparrow$} \\",
@@ -496,7 +498,7 @@ def test_the_table_for_a_paper() -> None:
     assert "Difference from" not in alone
 
 
-def test_the_numbers_of_a_column_have_equally_many_digits_behind_the_point() -> None:
+def test_means_and_deviations_end_at_one_place() -> None:
     rows = [
         _row("accuracy", "a", 0.5, 0.03333),
         _row("accuracy", "b", 0.55556, 0.002, **_found(0.05556, -0.07093, 0.182, 0.2)),
@@ -505,11 +507,32 @@ def test_the_numbers_of_a_column_have_equally_many_digits_behind_the_point() -> 
     ]
     lines = format_latex({**RECORD, "rows": rows}, []).splitlines()
     assert [line for line in lines if line.startswith(("a &", "b &", "c &", "d &"))] == [
-        r"a & $0.5000 \pm 0.033$ &  &  \\",
-        r"b & $0.5556 \pm 0.002$ & $+0.056\ [-0.071, +0.182]$ & $0.2000$ \\",
-        r"c & $\mathbf{12.3457 \pm 0.010}$ & $+11.846\ [+11.800, +11.900]$ & $0.0100$ \\",
+        r"a & $0.500 \pm 0.033$ &  &  \\",
+        r"b & $0.5556 \pm 0.0020$ & $+0.056\ [-0.071, +0.182]$ & $0.2000$ \\",
+        r"c & $\mathbf{12.346 \pm 0.010}$ & $+11.846\ [+11.800, +11.900]$ & $0.0100$ \\",
         r"d & -- &  &  \\",
     ]
+
+
+@pytest.mark.parametrize("deviation", [0.000996, 0.0995, 0.0042, 0.95, 9.96, 31.4])
+def test_a_deviation_has_two_significant_digits(deviation: float) -> None:
+    """And the mean ends there, by decimal arithmetic."""
+    two = Context(prec=2).create_decimal(Decimal(deviation))
+    place = two if two < 10 else Decimal(1)
+    wanted = tuple(str(Decimal(each).quantize(place)) for each in (5.43215678, deviation))
+    assert format_pair(5.43215678, deviation) == wanted
+    assert format_pair(0.5, 0.0) == ("0.5", "0")
+    assert format_pair(0.5, 1e-17) == ("0.5", "1e-17")
+
+
+def test_the_text_of_one_metric_names_no_other() -> None:
+    same = {"difference": 0.0, "test": "no spread"}
+    rows = [_row(name, "b", 0.5, 0.1, **same) for name in ("loss", "perplexity")]
+    rows[1]["p_of"] = "loss"
+    whole, own = (explain_table({**RECORD, "rows": rows}, name) for name in (None, "loss"))
+    assert "perplexity has the p of loss" in whole
+    assert "perplexity" not in own
+    assert "loss: b is equal to a_b & c in every seed." in own
 
 
 def test_nothing_is_bold_where_no_test_says_that_it_is_best() -> None:
@@ -559,12 +582,18 @@ def test_signs_that_latex_lacks() -> None:
 def test_a_study_that_is_not_complete_says_so(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     unread = {name: State("open") for name in plan.cells[1].jobs}
-    write_table(plan.study, results(plan, here, **unread), here)
+    write_table(plan.study, results(plan, here, **unread), here, again="plmctl ablate toy")
     tex = (here / "table.tex").read_text()
     assert r"\textbf{Not complete}: fast, seed 0." in tex
     assert "deviation over 1 to 2 seeds." in tex
     assert "mathbf" not in tex
-    assert "% NOT COMPLETE: " in tex
+    page = (here / "table.md").read_text(encoding="utf-8")
+    assert "says nothing about the spread" in page
+    assert "More of them" not in page
+    assert (
+        "% NOT COMPLETE: 9 jobs without a result, the first 5 below. To run them: plmctl ablate toy"
+        in tex
+    )
     assert "%   open: pretrain fast, seed 0 (for fast, seed 0)" in tex
     assert r"arm & $n$ & mean" in tex
     assert "slow & $2$ & $" in tex
@@ -648,8 +677,8 @@ def test_a_mean_curve_is_over_what_all_seeds_have() -> None:
 @pytest.mark.parametrize(
     ("mean", "deviation", "difference", "shown"),
     [
-        (1129.2, 215.7, 202.2, ["1129 ± 216", "+202", "-303 to +12,345"]),
-        (0.28812, 0.1634, 15.2, ["0.2881 ± 0.16", "+15", "-303 to +12,345"]),
+        (1129.2, 215.7, 202.2, ["1,129 ± 216", "+202", "-303 to +12,345"]),
+        (0.28812, 0.1634, 15.2, ["0.29 ± 0.16", "+15", "-303 to +12,345"]),
         (23456.0, 99.7, -23456.0, ["23,456 ± 100", "-23,456", "-303 to +12,345"]),
     ],
 )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Sequence
 
+from plmctl.analysis.statistics import summarise
 from plmctl.core.terminal import counted
 from plmctl.report.charts import draw_means
 from plmctl.report.checkpoint_scores import CheckpointScore, CheckpointScores
 from plmctl.report.page import Block, Chart, Paragraph, TableBlock
 from plmctl.report.panel import panel_of
+from plmctl.report.study_tables import format_spread
 
 SHOWN = 3  # metrics; the sweep's own file has all
 LEFT = "Not drawn, but in the table of the sweep (sweep.csv):"
@@ -64,7 +65,4 @@ def _tabulate(scores: Sequence[CheckpointScore], unit: str, metrics: Sequence[st
 
 def _spell(values: Sequence[float]) -> str:
     """The mean of a score, with the deviation of several runs."""
-    if not values:
-        return ""
-    mean = f"{statistics.fmean(values):.4f}"
-    return f"{mean} ± {statistics.stdev(values):.4f}" if len(values) > 1 else mean
+    return format_spread(*summarise(values)) if values[1:] else f"{values[0]:.4f}" if values else ""
