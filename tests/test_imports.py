@@ -66,6 +66,7 @@ LATE = {
     "report/subject.py": {"plmctl.artifacts.loading", "plmctl.report.decided"},
     "config/compose.py": {"plmctl.config.speed"},
     "config/composer.py": {"plmctl.config.part_files"},
+    "config/implied_task.py": {"plmctl.tasks.linear_model"},
     "runs/deciding.py": {"plmctl.runs.parents"},
     "runs/distill_words.py": {"plmctl.runs.resume"},
     "artifacts/loading.py": {"plmctl.artifacts.shrinking"},

@@ -188,18 +188,18 @@ class TrainedModel(Loaded):
         with advise(given):
             spec: Any = decide(given)
             if path is None:
-                task = open_task(self, spec.task, given.keys, checkpoint=spec.checkpoint)
+                task = open_task(self.source, spec.task, given.keys, checkpoint=spec.checkpoint)
             else:
                 files = path if isinstance(path, Mapping) else os.fspath(path)
                 node = {
-                    **choose_task(self, spec.task, given.keys, checkpoint=spec.checkpoint),
+                    **choose_task(self.source, spec.task, given.keys, checkpoint=spec.checkpoint),
                     "path": files,
                 }
                 task = build(node, describe_model(self, spec.plugins), spec.plugins, path="task")
             table = spec.measure(self, self.precision, task, spec.checkpoint)
             if table is None:
                 how: dict[str, Any] = {"split": spec.split, "checkpoint": spec.checkpoint}
-                ask_all(self._need_task(task), self, given.keys, **how)
+                ask_all(self._need_task(task), self.source, given.keys, **how)
                 name, examples = read_examples(task, spec.split, spec.input)
                 if spec.only:
                     examples, _ = leave_trained(self.source.home, examples)
@@ -312,7 +312,7 @@ class TrainedModel(Loaded):
     @cached_property
     def _own_task(self) -> Any:
         """The task that it was fine-tuned on: one, so that a runtime prepares its graph once."""
-        return open_task(self, None, (), checkpoint=str(self.source.folder))
+        return open_task(self.source, None, (), checkpoint=str(self.source.folder))
 
     @cached_property
     def _decision(self) -> LabelDecision | None:

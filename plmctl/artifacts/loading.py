@@ -25,7 +25,7 @@ from plmctl.config.saved import CONFIG, read_spec, refuse_former_settings, refus
 from plmctl.config.schema import Converted, Graph
 from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import DataError, UsageError, did_you_mean, list_some
-from plmctl.core.spelling import spell_setting
+from plmctl.core.spelling import spell_line, spell_setting
 from plmctl.core.terminal import DETAIL, WARN, counted, remark, remark_once
 from plmctl.interop import elmo, fairseq, google, hf, sentence_folder, weights
 from plmctl.interop.elmo import make_tokenizer
@@ -41,6 +41,7 @@ from plmctl.storage.parts.kinds import has_weights, read_at_once
 from plmctl.storage.paths import find_near, refuse_links
 from plmctl.storage.reading import blame_file, fit_stored, read_json
 from plmctl.tasks.linear_model import is_linear
+from plmctl.tasks.scores.below import find_run
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
@@ -149,16 +150,17 @@ class Source:
 
     @property
     def run(self) -> Path | None:
-        """The directory of the run that the checkpoint is in."""
+        """The directory of the run that the checkpoint is in, where its results go."""
         above = self.folder.parent
-        if above.name == BESIDE:  # a checkpoint of a side task stands alone
+        if above.name == BESIDE or is_linear(self.folder):  # it stands alone in the run
             return self.folder
         return above.parent if above.name == "checkpoints" else None
 
     @property
     def home(self) -> Path:
-        """The directory of its run, else its own folder."""
-        return self.run or self.folder
+        """The directory of its run, which knows the training texts, else its own folder."""
+        simple = find_run(self.folder) if is_linear(self.folder) else None
+        return simple or self.run or self.folder
 
     def own_task(self) -> dict[str, Any]:
         """The config of the task that it was fine-tuned on, {} without one; UsageError where that
@@ -505,6 +507,9 @@ def find(path: str | os.PathLike[str]) -> Path:
         raise DataError(
             "this run has no checkpoint yet", file=place, fix="train it until the first save"
         )
+    if (run := find_run(place)) is not None:
+        what = "this simple model has answers alone; linear models of words can be opened"
+        raise UsageError(f"{path}: {what}\n  fix: {spell_line('compare', run, place)}")
     if alone := next((name for name in weights.FILES if (place / name).is_file()), None):
         raise DataError(f"{alone} without its config.json", file=place, fix=weights.CONFIG)
     if runs := list(place.glob("*/checkpoints")):

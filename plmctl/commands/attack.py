@@ -91,7 +91,7 @@ class Attack(TaskUser, Command):
         segment = find_segmenter(self.segment, self.plugins, "segment") if self.segment else None
         loaded, precision = load_for(self.checkpoint, self.device, self.precision, self.plugins)
         keys = self.provenance.keys
-        task = asked_task.open_task(loaded, self.task, keys, checkpoint=self.checkpoint)
+        task = asked_task.open_task(loaded.source, self.task, keys, checkpoint=self.checkpoint)
         examples = attacking.read_attacked(task, self.split, self.field, self.rows)
         how: dict[str, Any] = {"field": self.field, "batch_size": self.batch_size}
         how |= {"runtime": (runtime := open_runtime(self.runtime, precision, self.plugins))}
@@ -102,7 +102,7 @@ class Attack(TaskUser, Command):
         speed = model.answered / max(time.perf_counter() - started, 1e-9)
         out = Path(self.out) if self.out else own(loaded.source.run or Path()) / "attack"
         output = asked_task.Destination(out, self.overwrite, self.guard_cells)
-        name = self.split if self.out else name_result(task, loaded, self.split)
+        name = self.split if self.out else name_result(task, loaded.source, self.split)
         file = asked_task.write_results(output, name, round_floats(rows))
         extra = {
             "task": task.name,

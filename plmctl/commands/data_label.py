@@ -291,8 +291,8 @@ class Label(TaskUser, Command):
             )
 
         def open_member(loaded: Loaded, checkpoint: str) -> Task:
-            task: Task = open_task(loaded, None, (), checkpoint=checkpoint)
-            ask_all(task, loaded, (), split="dev", checkpoint=checkpoint)
+            task: Task = open_task(loaded.source, None, (), checkpoint=checkpoint)
+            ask_all(task, loaded.source, (), split="dev", checkpoint=checkpoint)
             return task
 
         members = list(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from plmctl.use.answering import AnsweredSplit
     from plmctl.use.asked_task import Destination
     from plmctl.use.ensemble import Member
+    from plmctl.use.labeller import ModelLabeller, SingleLabeller
     from plmctl.use.predict import ScoreTable
+    from plmctl.use.rehearsal import Rehearsal
 
 Submission = Annotated[
     bool,
@@ -130,36 +133,38 @@ class Evaluate(TaskUser, Command):
         """Print the rows, the time and the memory of an evaluation, and return its costs."""
         from plmctl.artifacts.deployed import load_to_answer
         from plmctl.probes.base import RehearsedProbe
-        from plmctl.tasks import inference
+        from plmctl.tasks.linear_model import is_linear
         from plmctl.tasks.task import as_task
-        from plmctl.use.asked_task import open_task, read_examples
-        from plmctl.use.kept_results import name_result
-        from plmctl.use.predict import predict
-        from plmctl.use.rehearsal import rehearse
-        from plmctl.use.runtimes import open_runtime
+        from plmctl.use.asked_task import open_task
 
         names = (self.checkpoint,) if isinstance(self.checkpoint, str) else self.checkpoint
-        loaded, precision = load_to_answer(names[0], self.device, self.precision, self.plugins)
-        part = open_task(loaded, self.task, self.provenance.keys, checkpoint=names[0])
-        own = as_task(part)
-        if isinstance(part, RehearsedProbe):
-            found = part.rehearse(self._open(loaded, precision, names[0]))
-        elif own is None or own.facts.ranks or len(names) > 1:
-            allowed = "tasks with examples, and minimal pairs, of one checkpoint"
-            raise UsageError(f"--dry-run: knows the time of {allowed}\n  fix: leave it out")
+        if is_linear(Path(names[0]).expanduser()):
+            found = self._rehearse(self._open_linear(names[0]))
         else:
-            runtime = open_runtime(self.runtime, precision, self.plugins, loaded)
-            how: Any = {"precision": precision, "batch_size": self.batch_size, "runtime": runtime}
-            name, examples = read_examples(own, self.split)
-
-            def answer(some: list[Example]) -> object:
-                split = inference.encode_piece(own, name, some, loaded.tokenizer)
-                return predict(loaded.model, own, split, **how)
-
-            what = f"{own.name}: {name_result(own, loaded, name)}"
-            found = rehearse(what, examples, answer)
+            loaded, precision = load_to_answer(names[0], self.device, self.precision, self.plugins)
+            part = open_task(loaded.source, self.task, self.provenance.keys, checkpoint=names[0])
+            own = as_task(part)
+            if isinstance(part, RehearsedProbe):
+                found = part.rehearse(self._open(loaded, precision, names[0]))
+            elif own is None or own.facts.ranks or len(names) > 1:
+                allowed = "tasks with examples, and minimal pairs, of one checkpoint"
+                raise UsageError(f"--dry-run: knows the time of {allowed}\n  fix: leave it out")
+            else:
+                found = self._rehearse(self._make_labeller(loaded, precision, own))
         found.tabulate().show(as_json=self.provenance.json)
         return found.costs
+
+    def _rehearse(self, labeller: SingleLabeller) -> Rehearsal:
+        """The costs of the answers to a split."""
+        from plmctl.tasks.inference import ReadPieces
+        from plmctl.use.asked_task import read_examples
+        from plmctl.use.kept_results import name_result
+        from plmctl.use.rehearsal import rehearse
+
+        task = labeller.task
+        name, examples = read_examples(task, self.split)
+        what = f"{task.name}: {name_result(task, labeller.source, name)}"
+        return rehearse(what, examples, partial(labeller.answer, name, read=ReadPieces()))
 
     @property
     def fits(self) -> bool:
@@ -192,6 +197,7 @@ class Evaluate(TaskUser, Command):
         from plmctl.knowledge.vector_files import find_static
         from plmctl.knowledge.vectors import find_vectors
         from plmctl.tasks.linear_model import is_linear
+        from plmctl.use.asked_task import check_out
 
         names = (self.checkpoint,) if isinstance(self.checkpoint, str) else self.checkpoint
         if self.by is not None or len(names) > 1:
@@ -200,8 +206,10 @@ class Evaluate(TaskUser, Command):
             self._refuse_unseen()
         if len(names) > 1:
             return self._evaluate_together(names)
+        if self.out is not None:
+            check_out(Path(self.out), self.overwrite, submission=self.provenance.submission)
         if is_linear(Path(names[0]).expanduser()):
-            return self._score_linear(names[0])
+            return self._score(self._open_linear(names[0]), names[0])[0]
         for find, answer in (find_vectors, self._rank_links), (find_static, self._measure_vectors):
             if found := find(names[0]):
                 self._refuse_runtime("vectors need no other library")
@@ -222,27 +230,27 @@ class Evaluate(TaskUser, Command):
         out = STDOUT if printed else Path(self.out or join_names(checkpoints))
         return Destination(out, self.overwrite, self.guard_cells)
 
-    def _score_linear(self, checkpoint: str) -> ScoreTable:
-        """The scores of a linear model of words, whose answers are written."""
-        from plmctl.use.asked_task import name_file, read_examples, write_split
-        from plmctl.use.kept_results import list_files
-        from plmctl.use.labeller import open_linear, refuse_for_linear
+    def _open_linear(self, checkpoint: str) -> SingleLabeller:
+        """A linear model of words; ConfigError or UsageError for settings of other models."""
+        from plmctl.use.labeller import open_labeller
 
         self._refuse_perturbed("a linear model is scored on the texts as they stand")
-        self._refuse_unseen()
         if self.provenance.submission:
             raise UsageError("--submission: it is of a fine-tuned model\n  fix: leave it out")
-        refuse_for_linear(self._as_predict().labelling)
-        labeller = open_linear(Path(checkpoint).expanduser(), self.plugins)
-        task, fitted = labeller.task, {"calibrated": self.calibrate, "abstain": self.abstain}
-        name, examples = read_examples(task, self.split, self.input)
-        new = self.input is not None
-        answered = labeller.answer_split(name, examples, new_texts=new, **fitted)
-        output = self._place(labeller.source)
-        file = write_split(output, name, examples, answered.predictions, self.input)
-        extra = {**labeller.describe(), "rows": len(examples)}
-        extra |= {"file": list_some(list_files(examples), 3), "predictions": name_file(file)}
-        return answered.tabulate(task, extra, seed=self.seed)
+        if self.input is not None:
+            self._refuse_unseen()
+        return open_labeller(checkpoint, self._as_predict().labelling)
+
+    def _make_labeller(self, loaded: Loaded, precision: Precision, task: Task) -> ModelLabeller:
+        """An opened model with its task, as the settings have it."""
+        from plmctl.artifacts.kept_decision import read_decision
+        from plmctl.config.build import plain
+        from plmctl.use.labeller import ModelLabeller
+        from plmctl.use.runtimes import open_runtime
+
+        runtime = open_runtime(self.runtime, precision, self.plugins, loaded)
+        kept, asked = read_decision(loaded.source.folder), plain(self.task or loaded.own_task())
+        return ModelLabeller(loaded, task, asked, precision, self.batch_size, runtime, kept)
 
     def _measure_vectors(self, file: Path) -> ScoreTable:
         """The scores of a file of word vectors."""
@@ -279,19 +287,14 @@ class Evaluate(TaskUser, Command):
         from plmctl.artifacts.deployed import load_to_answer
         from plmctl.tasks.task import as_task
         from plmctl.training.device.allocator import keep_freed_memory
-        from plmctl.use.asked_task import ask_all, check_out, open_task
-        from plmctl.use.labeller import make_labeller
-        from plmctl.use.labelling import label_files
-        from plmctl.use.runtimes import open_runtime
+        from plmctl.use.asked_task import ask_all, open_task
         from plmctl.use.submitting import submit_splits
 
         given = self.provenance
-        if self.out is not None:
-            check_out(Path(self.out), self.overwrite, submission=given.submission)
         loaded, precision = load_to_answer(checkpoint, self.device, self.precision, self.plugins)
         keep_freed_memory(precision.device)
         asked = self._find_board(loaded) if given.submission else self.task
-        task = open_task(loaded, asked, given.keys, checkpoint=checkpoint)
+        task = open_task(loaded.source, asked, given.keys, checkpoint=checkpoint)
         own = as_task(task)
         if given.submission:
             self._refuse_perturbed("a leader board asks for the texts as they stand")
@@ -301,24 +304,17 @@ class Evaluate(TaskUser, Command):
             )
         elif own.columns.get("text") is None:
             self._refuse_perturbed("this task has no column with texts")
-        runtime = open_runtime(self.runtime, precision, self.plugins, loaded)
-        if not runtime.on_gpu and (own is None or own.facts.ranks):
+        labeller = self._make_labeller(loaded, precision, task)
+        if not labeller.runtime.on_gpu and (own is None or own.facts.ranks):
             self._refuse_probe(own.name if own else self.task.get("name"), checkpoint)
         if (table := self.measure(loaded, precision, task, checkpoint)) is not None:
             return table
-        whole = ask_all(task, loaded, given.keys, split=self.split, checkpoint=checkpoint)
-        output = self._place(loaded.source)
-        how: Any = {"precision": precision, "batch_size": self.batch_size, "runtime": runtime}
         if given.submission:
-            submit_splits(output, loaded, task, **how)
+            ask_all(task, loaded.source, given.keys, split=self.split, checkpoint=checkpoint)
+            submit_splits(self._place(loaded.source), loaded, task, **labeller.how)
             return None
-        if self.input is not None and not (self.perturb or self.fits):
-            self._warn()
-            settings = self._as_predict().labelling
-            labeller = make_labeller(loaded, precision, settings, checkpoint)
-            (table,) = label_files(labeller, [self.input], output, seed=self.seed)
-            return table
-        return self._answer_split(loaded, task, output, whole, how)
+        table, answered = self._score(labeller, checkpoint)
+        return self._perturb(table, labeller, answered) if answered and self.perturb else table
 
     def _find_board(self, loaded: Loaded) -> Any:
         """The settings of the task with a leader board; None: those of the training count.
@@ -338,62 +334,60 @@ class Evaluate(TaskUser, Command):
             return spec.task if spec.task["_target_"] == own.get("_target_") else None
         return None
 
-    def _answer_split(
-        self, loaded: Loaded, task: Task, output: Destination, whole: str, how: Mapping[str, Any]
-    ) -> ScoreTable:
-        """The scores of a split, or of texts with labels, whose answers are written.
-
-        Args:
-            whole: A remark on files of which no part is held out.
-            how: The precision, the runtime, and the number of rows at the same time.
+    def _score(
+        self, labeller: SingleLabeller, checkpoint: str
+    ) -> tuple[ScoreTable, AnsweredSplit | None]:
+        """(the scores of a split, or of texts, whose answers are written; these answers, those of a
+        split alone).
         """
         from plmctl.tasks.trained_texts import leave_trained
-        from plmctl.use.answering import answer_examples, keep_said
-        from plmctl.use.asked_task import name_file, read_examples, write_split
+        from plmctl.use.answering import keep_said
+        from plmctl.use.asked_task import ask_all, name_file, read_examples, write_split
         from plmctl.use.kept_results import is_own_split, keep_result, list_files, name_result
+        from plmctl.use.labelling import label_files
         from plmctl.use.predict import Told
         from plmctl.use.simple_models import compare_simple
 
+        task, source, given = labeller.task, labeller.source, self.provenance
+        whole = ask_all(task, source, given.keys, split=self.split, checkpoint=checkpoint)
+        output = self._place(source)
+        if self.input is not None and not (self.perturb or self.fits):
+            self._warn()
+            (table,) = label_files(labeller, [self.input], output, seed=self.seed)
+            return table, None
         name, examples = read_examples(task, self.split, self.input)
         if self.only:
-            examples, whole = leave_trained(loaded.source.home, examples)
+            examples, whole = leave_trained(source.home, examples)
         about: Any = {"new_texts": self.input is not None, "calibrated": self.calibrate}
-        about["abstain"] = self.abstain
-        answered = answer_examples(loaded, task, name, examples, whole=whole, **about, **how)
-        shown_as = name_result(task, loaded, name, self.input)
+        answered = labeller.answer_split(name, examples, whole=whole, abstain=self.abstain, **about)
+        shown_as = name_result(task, source, name, self.input)
         shown_as += f"-{self.only}" if self.only else ""
-        kept_as = shown_as if self.out is None else name
-        file = write_split(output, kept_as, examples, answered.predictions, self.input)
-        own = self.input is None and is_own_split(task, loaded, name)
+        kept = replace(answered, name=shown_as if self.out is None else name)
+        file = write_split(output, kept.name, examples, answered.predictions, self.input)
+        own = self.input is None and is_own_split(task, source, name)
         if self.input is None:
-            words = self.provenance.overrides
-            keep_result(output, kept_as, task, loaded, answered, how, words, only=self.only or "")
+            how: Any = {"only": self.only or ""}
+            keep_result(
+                output, kept.name, task, source, answered, labeller.how, given.overrides, **how
+            )
         extra = {
             "task": task.name,
-            "checkpoint": str(loaded.source.folder),
+            "checkpoint": str(source.folder),
             "rows": len(answered.predictions),
             "file": list_some(list_files(examples), 3),
             "predictions": name_file(file),
-            **keep_said({"runtime": Told(how["runtime"].describe())}),
-            **compare_simple(loaded, task, replace(answered, name=shown_as), file, own=own),
+            **keep_said({"runtime": Told(labeller.runtime.describe())}),
+            **compare_simple(source, task, replace(answered, name=shown_as), file, own=own),
         }
         shown = answered.tabulate(task, extra, seed=self.seed)
         title = f"{task.name}: {shown_as}"
-        shown = replace(shown, title=title, called={name: shown_as})
-        changed = replace(answered, name=kept_as)
-        return self._perturb(shown, loaded, task, changed, output, how) if self.perturb else shown
+        return replace(shown, title=title, called={name: shown_as}), kept
 
     def _perturb(
-        self,
-        shown: ScoreTable,
-        loaded: Loaded,
-        task: Task,
-        answered: AnsweredSplit,
-        output: Destination,
-        how: Mapping[str, Any],
+        self, shown: ScoreTable, labeller: ModelLabeller, answered: AnsweredSplit
     ) -> ScoreTable:
         """The table of a split, with the scores of its changed texts, whose answers are written
-        where `output` is a folder.
+        where they go to a folder.
         """
         from plmctl.tasks.predictions import is_file
         from plmctl.use.asked_task import write_results
@@ -406,8 +400,10 @@ class Evaluate(TaskUser, Command):
             kind: build(node, {}, self.plugins, path=f"perturb.{kind}")
             for kind, node in self.perturb.items()
         }
-        scores, remarks, answers = score_perturbed(perturbations, loaded, task, answered, **how)
-        extra = {**shown.extra, **remarks}
+        scores, remarks, answers = score_perturbed(
+            perturbations, labeller.loaded, labeller.task, answered, **labeller.how
+        )
+        extra, output = {**shown.extra, **remarks}, self._place(labeller.source)
         if not is_file(output.path):  # one file has the answers to the texts as they stand
             for kind, rows in answers.items():
                 file = write_results(output, f"{answered.name}-{kind}", rows)
@@ -522,12 +518,12 @@ class Evaluate(TaskUser, Command):
         keys = self.provenance.keys
 
         def open_member(loaded: Loaded, checkpoint: str) -> Task:
-            task = as_task(open_task(loaded, self.task, keys, checkpoint=checkpoint))
+            task = as_task(open_task(loaded.source, self.task, keys, checkpoint=checkpoint))
             if task is None:
                 allowed = "a task with labels: an ensemble is of fine-tuned models"
                 fix = spell_setting("checkpoint", checkpoint)
                 raise ConfigError("task", self.task.get("name"), allowed, fix=fix)
-            ask_all(task, loaded, keys, split=self.split, checkpoint=checkpoint)
+            ask_all(task, loaded.source, keys, split=self.split, checkpoint=checkpoint)
             homes[loaded.source.home] = None
             return task
 

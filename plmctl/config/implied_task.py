@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from plmctl.config.composer import HydraComposer
 from plmctl.config.quoting import split_values, unquote
@@ -36,12 +37,22 @@ def add_task(given: Provenance, composer: HydraComposer) -> Provenance:
 
 
 def _find_task(checkpoint: str) -> str:
-    """The name of the task of a run or a checkpoint, the first of several; "" without a task."""
+    """The name of the task of a run, a checkpoint or a linear model, the first of several; ""
+    without a task.
+    """
     # the name of one folder may have commas
     places = map(unquote, (checkpoint, *split_values(checkpoint.strip("[]"))))
-    files = (Path(place).expanduser() / CONFIG for place in places if place)
-    file = next(filter(Path.is_file, files), None)
     with contextlib.suppress(PlmctlError):
-        task = read_saved(file).get("task") if file else None
+        configs = (_read_config(Path(place).expanduser()) for place in places if place)
+        task = next(filter(None, configs), {}).get("task")
         return str(task.get("name", "")) if isinstance(task, dict) else ""
     return ""
+
+
+def _read_config(place: Path) -> dict[str, Any]:
+    """The config of a model's folder; {} for others."""
+    from plmctl.tasks.linear_model import is_linear, load_linear  # torch, which help has no use for
+
+    if (file := place / CONFIG).is_file():
+        return read_saved(file)
+    return load_linear(place)[1] if is_linear(place) else {}

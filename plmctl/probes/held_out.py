@@ -86,10 +86,10 @@ class HeldOut(Probe):
         checkpoint that no `plmctl pretrain` has made.
         """
         loaded, own = opened.loaded, opened.loaded.config
-        if not is_pretrained(loaded):
+        if not is_pretrained(loaded.source):
             raise UsageError(
                 f"checkpoint={opened.checkpoint}: {_explain_none(own)}, so it has no objective\n"
-                f"  fix: {suggest_task(loaded)}the run of a plmctl pretrain"
+                f"  fix: {suggest_task(loaded.source)}the run of a plmctl pretrain"
             )
         keys = opened.given.keys
         changed = {**own["eval"], "rows": self.rows, "seed": self.seed}

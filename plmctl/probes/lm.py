@@ -91,7 +91,7 @@ class LanguageModel(Probe):
             has, fix = ", ".join(model.heads) or "no head", "a checkpoint with such a head"
             raise UsageError(
                 f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}\n"
-                f"  fix: {suggest_task(loaded)}{fix}"
+                f"  fix: {suggest_task(loaded.source)}{fix}"
             )
         text = read_text(opened.data, path, loaded.tokenizer)
         share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)

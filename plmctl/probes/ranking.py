@@ -67,7 +67,7 @@ def rank_corpus(
         by_words = partial(search_words, queries, corpus)
         rankings[BM25] = list(rank_others(by_words, examples, names, top=task.depth))
     written = {key: task.write_rankings(examples, own, names) for key, own in rankings.items()}
-    kept = name if output.run is None else name_result(task, loaded, name, texts)
+    kept = name if output.run is None else name_result(task, loaded.source, name, texts)
     file = write_results(output, kept, written[name])
     extra = {
         "task": task.name,

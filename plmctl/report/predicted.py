@@ -26,7 +26,7 @@ from plmctl.storage.reading import parse_json
 from plmctl.tasks.readers.tag_spelling import describe_unmarked, respell
 from plmctl.tasks.scores import metrics, rouge
 from plmctl.tasks.scores import squad as squad_score
-from plmctl.tasks.scores.below import CHOICE, describe_one_answer
+from plmctl.tasks.scores.below import CHOICE, describe_one_answer, find_run
 from plmctl.tasks.task import Task
 from plmctl.text.tabular import cells_of, kind_of, objects_of
 from plmctl.use.calibrating import decide_by_kept
@@ -101,8 +101,10 @@ def read_predicted(
     if inside and (known := read_scored(file.parent.parent).get(file.stem)):
         choices = choices if known.own else 0
         scored = known.describe(best=name_best(file.parent.parent))
-    if inside and kind is None and (columns.gold, columns.guess) == ("gold", "guess"):
-        task = read_task(file.parent.parent, plugins)
+    simple = find_run(file.parent) or find_run(file.parent.parent)
+    home = simple or (file.parent.parent if inside else None)
+    if home is not None and kind is None and (columns.gold, columns.guess) == ("gold", "guess"):
+        task = read_task(home, plugins)
     if not rows:
         raise DataError("no predictions", file=file, fix="take a file with some")
     if task is not None and file.parent == place / FOLDERS[0] and (kept := find_decided(place)):
@@ -273,6 +275,8 @@ def find_kind(rows: Sequence[Row]) -> str:
     if "golds" in first:
         return "answers"
     if isinstance(first["gold"], list):
+        if any(len(row["gold"]) != len(row["guess"]) for row in rows):
+            return "classes"  # sets of labels, each a class
         return "words" if describe_unmarked(_tags_of(rows)) else "tags"
     return "numbers" if isinstance(first["gold"], float) else "classes"
 
@@ -332,7 +336,13 @@ def _score_answers(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def prepare(kind: str, left: Sequence[Row], right: Sequence[Row]) -> list[list[Row]]:
-    """The rows of both sides as the scores of a kind read them."""
+    """The rows of both sides as the scores of a kind read them; DataError for lists of tags of
+    unlike lengths.
+    """
+    lists = [*left, *right] if kind in LISTS else []
+    if odd := next((row for row in lists if len(row["gold"]) != len(row["guess"])), None):
+        counts = f"{len(odd['gold'])} right tags and {len(odd['guess'])} guessed ones"
+        raise DataError(f"id {odd['id']} has {counts}", fix="--as classes")
     if kind == "tags":
         return [respell_tags(left, right), respell_tags(right, left)]
     return weigh_pairs(left, right) if kind == "pairs" else [[*left], [*right]]

@@ -37,11 +37,13 @@ from plmctl.runs.contract.alone import find_wrong_numbers
 from plmctl.runs.contract.stand_in import TINY
 from plmctl.runs.task_fit import fit_lengths
 from plmctl.tasks import inference
+from plmctl.tasks.linear_model import is_linear
 from plmctl.tasks.record import Reader
 from plmctl.tasks.task import Task, as_task
 from plmctl.text.tokenizer import Tokenizer
 
 BY_GRAPH = ("eval", "predict", "generate", "serve")  # commands that take an exported folder
+BY_WORDS = ("eval", "predict", "serve")  # commands that take a linear model of words
 BY_VECTORS = ("eval", "embed")  # commands that take vectors of words or of a graph
 MODELS = ("init", "checkpoint", "teacher")  # settings that name trained models
 OF_TASKS = ("model", "pattern", "size", "checkpoint")  # slots that decide how one is read
@@ -194,6 +196,8 @@ def _parents(spec: RunSpec) -> Iterator[Callable[[], object]]:
     for key in MODELS:
         for path in _texts(spec.get(key)):
             if spec.provenance.verb in BY_GRAPH and is_deployed(Path(path).expanduser()):
+                continue
+            if spec.provenance.verb in BY_WORDS and is_linear(Path(path).expanduser()):
                 continue
             if spec.provenance.verb in BY_VECTORS and (find_static(path) or find_vectors(path)):
                 continue

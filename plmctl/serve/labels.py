@@ -83,6 +83,10 @@ class LabelEngine:
         self.tasks, self.compute = dict(tasks), compute
         self._ids = count()
 
+    def find_longest(self, name: str) -> int | None:
+        """The tokens to which a text is cut for a task; None where none is."""
+        return self.tasks[name].task.max_length
+
     def read(self, name: str, items: Sequence[Item]) -> list[QueuedItem]:
         """The questions of texts, pairs or records for a task; DataError for one it cannot read."""
         task = self.tasks[name].task
@@ -132,6 +136,9 @@ class LinearEngine(LabelEngine):
         served = ServedTask(labeller.task, labeller.source, labeller.decision, DIGITS)
         super().__init__({name: served}, lambda splits: {})
         self.labeller = labeller
+
+    def find_longest(self, name: str) -> int | None:
+        return None
 
     def answer(self, questions: Sequence[tuple[str, Example]]) -> list[dict[str, Any]]:
         examples = [example for _, example in questions]

@@ -51,13 +51,18 @@ class Served:
     @property
     def longest(self) -> int | None:
         """Tokens of a text at most, special ones included; None: any number."""
-        if self.vectors is not None:
-            return self.vectors.longest
+        return self.max_length if self.vectors is None else self.vectors.longest
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of its task, to which a labelled text is cut; None where none is."""
+        if self.labels is not None:
+            return self.labels.find_longest(self.name)
         return None if self.task is None else self.task.max_length
 
     def describe_lengths(self) -> dict[str, int | None]:
-        """The most tokens of a text, and those of its task, to which a labelled text is cut."""
-        own = {} if self.task is None else {"max_length": self.task.max_length}
+        """The most tokens of a text, and those of its task."""
+        own = {} if self.max_length is None else {"max_length": self.max_length}
         return {"max_model_len": self.longest, **own}
 
     def warm_up(self) -> None:
@@ -218,7 +223,7 @@ def _open_model(
     task = labels = pairs = None
     how: Any = {"precision": precision, "runtime": runtime, "rows": rows}
     if loaded.own_task():
-        task = as_task(open_task(loaded, None, (), checkpoint=name))
+        task = as_task(open_task(loaded.source, None, (), checkpoint=name))
     if task is not None and not task.facts.ranks:
         labels = open_labels(loaded, task, name, least=least, **how)
     if task is not None and task.facts.scores_pairs:

@@ -170,11 +170,19 @@ def find_features(sides: Sequence[str], most: int) -> list[str]:
     return found
 
 
-def make_rows(task: Task, examples: Examples, guesses: Sequence[Any]) -> list[Row]:
-    """A prediction for each example."""
+def make_rows(
+    task: Task,
+    examples: Examples,
+    guesses: Sequence[Any],
+    shares: Sequence[Mapping[str, float]] | None = None,
+) -> list[Row]:
+    """A prediction for each example, with the probabilities of labels where there are some; the
+    entries are in the order of those of fine-tuned models.
+    """
+    known = [{}] * len(guesses) if shares is None else [{"probabilities": own} for own in shares]
     return [
-        {"id": each.id, "gold": task.gold_of(each), "guess": guess, **name_sets(each)}
-        for each, guess in zip(examples, guesses, strict=True)
+        {"id": each.id, "gold": task.gold_of(each), "guess": guess, **own, **name_sets(each)}
+        for each, guess, own in zip(examples, guesses, known, strict=True)
     ]
 
 
@@ -183,8 +191,7 @@ def make_set_rows(
 ) -> list[Row]:
     """A prediction of any number of labels for each example, from their probabilities [n, K]."""
     found = name_rows(names, probabilities.numpy())
-    rows = make_rows(task, examples, [decide(task, own) for own in found])
-    return [{**row, "probabilities": own} for row, own in zip(rows, found, strict=True)]
+    return make_rows(task, examples, [decide(task, own) for own in found], found)
 
 
 @dataclass(frozen=True)
@@ -215,9 +222,7 @@ def _describe_classes(task: Task, train: Examples) -> LinearTarget:
 def _answer_classes(model: LinearModel, task: Task, examples: Examples) -> list[Row]:
     scores = model.score(examples)
     best = [model.names[index] for index in scores.argmax(-1).tolist()]
-    shares = name_rows(model.names, scores.softmax(-1).numpy())
-    rows = make_rows(task, examples, best)
-    return [{**row, "probabilities": own} for row, own in zip(rows, shares, strict=True)]
+    return make_rows(task, examples, best, name_rows(model.names, scores.softmax(-1).numpy()))
 
 
 def _describe_sets(task: Task, train: Examples) -> LinearTarget:

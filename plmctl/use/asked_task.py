@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.artifacts.assemble import longest
+from plmctl.artifacts.assemble import build_model, longest, without_weights
 from plmctl.artifacts.label_rows import count_rows, facts_of, find_order, labels_of, name_rows
 from plmctl.artifacts.loading import Loaded, Source
 from plmctl.artifacts.model_facts import framing, reading
@@ -88,17 +88,22 @@ class Destination:
     run: Path | None = None
 
 
-def open_task(loaded: Loaded, asked: Any, given: Collection[str], *, checkpoint: object) -> Any:
+def open_task(source: Source, asked: Any, given: Collection[str], *, checkpoint: object) -> Any:
     """The task or the probe that `choose_task` finds for a model."""
-    node, plugins = choose_task(loaded, asked, given, checkpoint=checkpoint), loaded.source.plugins
-    opened = build(node, describe_model(loaded, plugins), plugins, path="task")
+    node = choose_task(source, asked, given, checkpoint=checkpoint)
+    return make_task(node, source, given)
+
+
+def make_task(node: Mapping[str, Any], source: Source, given: Collection[str]) -> Any:
+    """The task or the probe of these settings, for a model; `given`: named on the command line."""
+    opened = build(node, describe_model(source, source.plugins), source.plugins, path="task")
     if (task := as_task(opened)) is not None:
         task.splits.name_columns(given)
     return opened
 
 
 def ask_all(
-    task: Task, loaded: Loaded, given: Collection[str], *, split: str, checkpoint: object
+    task: Task, source: Source, given: Collection[str], *, split: str, checkpoint: object
 ) -> str:
     """Hold no dev set out of files that the model was not trained on, unless a setting names one.
 
@@ -107,7 +112,7 @@ def ask_all(
 
     Args:
         task: The task, which is changed.
-        loaded: The model.
+        source: The model.
         given: The settings that the command line names.
         split: The split to score.
         checkpoint: The model as the command line names it.
@@ -115,11 +120,11 @@ def ask_all(
     Returns:
         A remark, or "".
     """
-    trained_on = loaded.own_task().get("path")
+    trained_on = source.own_task().get("path")
     if task.splits.path == trained_on or DIVIDING & {*given}:
         return ""
     parts, asked = task.splits.divided, ALSO.get(split, split)
-    trained = read_trained(loaded.source.home) if asked in parts else None
+    trained = read_trained(source.home) if asked in parts else None
     if trained is not None and is_own(trained, task.splits):
         return ""
     task.splits = task.splits.whole()
@@ -231,18 +236,18 @@ def write_for_board(destination: Destination, name: str, content: str) -> Path:
 
 
 def choose_task(
-    loaded: Loaded, asked: Any, given: Collection[str], *, checkpoint: object
+    source: Source, asked: Any, given: Collection[str], *, checkpoint: object
 ) -> dict[str, Any]:
     """The config of the task `asked`, else of the task that the checkpoint was fine-tuned on. The
     labels and the length of the second count in any case.
 
     Args:
-        loaded: The model.
+        source: The model.
         asked: The config of another task, or None.
         given: The settings that the command line names: "task.path".
         checkpoint: The model as the command line names it, for messages.
     """
-    own, plugins = loaded.own_task(), loaded.source.plugins
+    own, plugins = source.own_task(), source.plugins
     changed = sorted(key for key in given if key.startswith("task."))
     if asked is None:
         if changed:
@@ -250,7 +255,7 @@ def choose_task(
             raise ConfigError(changed[0], "", "needs a task", fix=fix)
         if not own:
             others = "the run of a finetune, or task=<name> for a published classifier"
-            what, fix = "it was not fine-tuned on a task", f"{suggest_task(loaded)}{others}"
+            what, fix = "it was not fine-tuned on a task", f"{suggest_task(source)}{others}"
             raise ConfigError("checkpoint", checkpoint, what, fix=fix)
         return own
     asked = plain(asked)
@@ -259,7 +264,7 @@ def choose_task(
         return asked  # the model itself says whether it has the heads
     _refuse_decided(own, asked, given)
     stated = asked.get("label_names") if "task.label_names" in given else None
-    name_labels = partial(_name_labels, asked, stated, loaded, checkpoint)
+    name_labels = partial(_name_labels, asked, stated, source, checkpoint)
     if own.get("name") == asked.get("name"):
         # only what stands on the command line differs from training
         merged, stated_now = Part(own), Part(asked)
@@ -274,8 +279,8 @@ def choose_task(
         return {**asked, **_find_decided(own, asked), **name_labels()}
     # a task that writes needs no head of its own: a Transformer is pretrained to translate
     facts: TaskFacts = facts_of(asked, plugins)
-    if not own and (not facts.has_classes or facts.head in (loaded.config.get("heads") or {})):
-        published = _read_published(asked, loaded)
+    if not own and (not facts.has_classes or facts.head in (source.config.get("heads") or {})):
+        published = _read_published(asked, source)
         return {**asked, **published, **name_labels()}
     trained = f"fine-tuned on {own['name']}{difference}" if own else "not fine-tuned"
     what, fix = f"{checkpoint} was {trained}", f"task={asked.get('name')} checkpoint=..."
@@ -322,29 +327,29 @@ def _refuse_decided(
                 raise ConfigError(key, value, allowed, fix="leave it out")
 
 
-def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
+def _read_published(asked: Mapping[str, Any], source: Source) -> dict[str, Any]:
     """The facts of a Hugging Face folder about the task it was fine-tuned on: its template, and its
     longest row.
     """
-    config, length = loaded.config, asked["max_length"]
+    config, length = source.config, asked["max_length"]
     settings: dict[str, Any] = {"max_length": min(length, longest(config) or length)}
     settings |= {name: text for name, text in framing(config).items() if asked.get(name, 0) is None}
     return settings
 
 
 def _name_labels(
-    asked: Mapping[str, Any], stated: Any, loaded: Loaded, checkpoint: object
+    asked: Mapping[str, Any], stated: Any, source: Source, checkpoint: object
 ) -> dict[str, Any]:
     """The names of the rows of its head, as the checkpoint or the user says, where it has one with
     labels; a line where the user calls them otherwise.
     """
     # a task that writes looks up those of language models
-    facts: TaskFacts = facts_of(asked, loaded.source.plugins)
-    head, rows = facts.head, count_rows(loaded.config, facts.head)
+    facts: TaskFacts = facts_of(asked, source.plugins)
+    head, rows = facts.head, count_rows(source.config, facts.head)
     if "label_names" not in asked or rows is None or facts.outputs is not None:
         return {}
-    known = labels_of(loaded.config, loaded.source.plugins).get(head)
-    if stated is None and known is not None and loaded.own_task().get("name") != asked.get("name"):
+    known = labels_of(source.config, source.plugins).get(head)
+    if stated is None and known is not None and source.own_task().get("name") != asked.get("name"):
         stated = _call_alike(known, asked["label_names"])
     coded = read_codes(asked["label_names"])
     names, said = name_rows(stated, known, rows, place=str(checkpoint), coded=coded)
@@ -407,15 +412,19 @@ def check_out(out: Path, overwrite: bool, *, submission: bool = False) -> None:
         )
 
 
-def suggest_task(loaded: Loaded) -> str:
+def suggest_task(source: Source) -> str:
     """A task on text without labels that fits a checkpoint, with a comma behind it; "" if none
     does.
     """
-    if language_heads(loaded.model):
+    with without_weights():
+        vocab = source.vocab
+        how: Any = {"vocab_size": source.vocab_size, "vocab": vocab, "plugins": source.plugins}
+        model = build_model(source.config, **how)
+    if language_heads(model):
         return "task=lm data.path=<text>, "
-    return "task=held_out data.path=<text>, " if is_pretrained(loaded) else ""
+    return "task=held_out data.path=<text>, " if is_pretrained(source) else ""
 
 
-def is_pretrained(loaded: Loaded) -> bool:
+def is_pretrained(source: Source) -> bool:
     """Whether a `plmctl pretrain` with an objective has made it."""
-    return not loaded.source.published and bool(loaded.config.get("objective"))
+    return not source.published and bool(source.config.get("objective"))

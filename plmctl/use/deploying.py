@@ -189,7 +189,7 @@ def open_graph_task(loaded: Loaded, source: Path) -> Task:
         what = f"{source} was not fine-tuned by plmctl, and a graph has the answers to a task"
         fix = spell_line("finetune", "task=<name>", f"checkpoint={source}")
         raise UsageError(f"{what}\n  fix: {fix}, and take its run")
-    task = as_task(open_task(loaded, None, (), checkpoint=source))
+    task = as_task(open_task(loaded.source, None, (), checkpoint=source))
     why, fix = "it asks no labels of the model", TORCH
     if task is not None:
         name, why = task.name, ""

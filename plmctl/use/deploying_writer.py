@@ -110,7 +110,7 @@ def deploy_writer(
 def _open_split(loaded: Loaded, source: Path, data: str | None) -> tuple[Any, Split]:
     """The task that a model was trained on, or one for its perplexity, and the scored rows."""
     if loaded.own_task():
-        task = open_task(loaded, None, (), checkpoint=source)
+        task = open_task(loaded.source, None, (), checkpoint=source)
         if not task.facts.writes:
             what = f"task={task.name} has labels, and CTranslate2 writes texts"
             fix = spell_line("convert", source, "--to", "onnx", "--out", "deployed")
@@ -127,7 +127,7 @@ def _open_split(loaded: Loaded, source: Path, data: str | None) -> tuple[Any, Sp
     words += [spell_setting(f"task.{name}", value) for name, value in settings.items()]
     asked = compose("eval", None, words, plugins=loaded.source.plugins).task
     keys = [f"task.{name}" for name in (*settings, "metrics")]
-    task = open_task(loaded, asked, keys, checkpoint=source)
+    task = open_task(loaded.source, asked, keys, checkpoint=source)
     if pair:
         return task, read_labelled(task, loaded, source, data)
     examples = [*_halve_lines(Path(data))]

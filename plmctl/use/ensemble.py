@@ -22,6 +22,7 @@ from plmctl.tasks import inference
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.capabilities import predict_fully
 from plmctl.tasks.ensemble import join
+from plmctl.tasks.linear_model import is_linear
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
 from plmctl.training.device.precision import Precision
@@ -102,8 +103,10 @@ def open_members(
         reader: A run and its task, whose labels are right; None: those of the first member.
     """
     for checkpoint in checkpoints:
-        if find_vectors(checkpoint):
-            what = f"{checkpoint} has vectors of a graph: an ensemble is of fine-tuned models"
+        linear = is_linear(Path(checkpoint).expanduser())
+        if linear or find_vectors(checkpoint):
+            kind = "is a linear model of words" if linear else "has vectors of a graph"
+            what = f"{checkpoint} {kind}: an ensemble is of fine-tuned models"
             raise UsageError(f"{what}\n  fix: {spell_setting('checkpoint', checkpoint)}")
         loaded = load(checkpoint, plugins=plugins)
         loaded.model.to(device)

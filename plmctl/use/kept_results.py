@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.analysis.scored import ScoredFiles, keep_scored
-from plmctl.artifacts.loading import Loaded
+from plmctl.artifacts.loading import Source
 from plmctl.config.spec import key_of
 from plmctl.storage.resumable import hash_file
 from plmctl.tasks.predictions import STDOUT
@@ -20,20 +20,20 @@ from plmctl.use.answering import AnsweredSplit
 from plmctl.use.asked_task import Destination, is_own
 
 
-def is_own_split(task: Task, loaded: Loaded, split: str) -> bool:
+def is_own_split(task: Task, source: Source, split: str) -> bool:
     """Whether a split is the model's own, not that of other files."""
-    trained_on = loaded.own_task().get("path")
+    trained_on = source.own_task().get("path")
     if trained_on is None or _is_same(_find(task.splits.path, split), _find(trained_on, split)):
         return True
-    trained = read_trained(loaded.source.home) if split in task.splits.divided else None
+    trained = read_trained(source.home) if split in task.splits.divided else None
     return trained is not None and is_own(trained, task.splits)
 
 
-def name_result(task: Task, loaded: Loaded, split: str, texts: str | None = None) -> str:
+def name_result(task: Task, source: Source, split: str, texts: str | None = None) -> str:
     """The name of the results of a split, or of the file `texts`: its own name, where it is not
     that of a split. `other-test` is of `other/test.csv`, or of the split test of `other/`.
     """
-    if texts is None and is_own_split(task, loaded, split):
+    if texts is None and is_own_split(task, source, split):
         return split
     return name_texts(task, _find(task.splits.path, split) if texts is None else texts, split)
 
@@ -53,7 +53,7 @@ def keep_result(
     output: Destination,
     name: str,
     task: Task,
-    loaded: Loaded,
+    source: Source,
     answered: AnsweredSplit,
     how: Mapping[str, Any],
     overrides: Collection[str],
@@ -66,7 +66,7 @@ def keep_result(
         output: The folder of the results.
         name: The name of the results.
         task: The task.
-        loaded: The model.
+        source: The model.
         answered: The answers.
         how: The precision and the runtime.
         overrides: The words of the command line.
@@ -77,7 +77,7 @@ def keep_result(
     split, where = answered.name, _find(task.splits.path, answered.name)
     read = list_files(answered.examples)
     given = [word for word in overrides if key_of(word).startswith("task.")]
-    own = is_own_split(task, loaded, split)
+    own = is_own_split(task, source, split)
     stem = Path(where).name.partition(".")[0] if files.is_single(where) else ""
     scored = ScoredFiles(
         stem if not own and stem in task.splits.reader.splits else split,
@@ -86,7 +86,7 @@ def keep_result(
         rows=len(answered.examples),
         only=only,
         settings=[word for word in given if key_of(word).split(".")[1] != "path"],
-        checkpoint=loaded.source.folder.name,
+        checkpoint=source.folder.name,
         decision=str(answered.remarks.get("decision", "")),
         precision=how["precision"].name,
         runtime=how["runtime"].describe(),

@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from plmctl.artifacts.deployed import load_to_answer
 from plmctl.artifacts.kept_decision import read_decision
 from plmctl.artifacts.label_rows import facts_of
 from plmctl.artifacts.loading import Loaded, Source
-from plmctl.config.build import build, class_of, plain
+from plmctl.config.build import class_of, plain
 from plmctl.config.saved import refuse_references
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
@@ -29,7 +30,7 @@ from plmctl.tasks.ensemble import join
 from plmctl.tasks.inference import ReadPieces, Split
 from plmctl.tasks.linear_model import LinearModel, is_linear, load_linear
 from plmctl.tasks.record import Example
-from plmctl.tasks.task import Task
+from plmctl.tasks.task import Task, as_task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import fingerprint_tensors
 from plmctl.training.device.precision import Precision, choose
@@ -41,7 +42,7 @@ from plmctl.use.answering import (
     describe_decision,
     keep_said,
 )
-from plmctl.use.asked_task import choose_task, describe_model
+from plmctl.use.asked_task import choose_task, make_task, open_task
 from plmctl.use.calibrating import decide
 from plmctl.use.ensemble import explain, name_members, open_members
 from plmctl.use.predict import ScoreTable, Told, predict
@@ -89,6 +90,15 @@ class SingleLabeller(Labeller, Protocol):
 
     @property
     def source(self) -> Source: ...
+
+    @property
+    def how(self) -> Mapping[str, Any]:
+        """How it computes: its precision, its runtime."""
+        ...
+
+    def answer_split(self, name: str, examples: list[Example], **asked: Any) -> AnsweredSplit:
+        """The answers with scores; `asked` are settings of `conclude_answers`."""
+        ...
 
 
 class WatchedRuntime(Runtime):
@@ -157,14 +167,15 @@ class ModelLabeller:
     def score(
         self, name: str, examples: list[Example], seed: int
     ) -> tuple[Predictions, ScoreTable]:
-        how: dict[str, Any] = {**self.how, "decision": self.decision}
-        answered = answer_examples(self.loaded, self.task, name, examples, new_texts=True, **how)
+        answered = self.answer_split(name, examples, new_texts=True, decision=self.decision)
         facts = keep_said({"runtime": Told(self.runtime.describe())})
         return answered.predictions, answered.tabulate(self.task, facts, seed=seed)
 
+    def answer_split(self, name: str, examples: list[Example], **asked: Any) -> AnsweredSplit:
+        return answer_examples(self.loaded, self.task, name, examples, **self.how, **asked)
+
     @property
     def how(self) -> dict[str, Any]:
-        """How it computes."""
         given = {"precision": self.precision, "batch_size": self.batch_size}
         return {**given, "runtime": self.runtime}
 
@@ -210,6 +221,10 @@ class LinearLabeller:
     def runtime(self) -> Runtime:
         return EagerRuntime()
 
+    @property
+    def how(self) -> dict[str, Any]:
+        return {"precision": choose("fp32", torch.device("cpu")), "runtime": self.runtime}
+
     def answer(
         self, name: str, examples: list[Example], read: ReadPieces
     ) -> tuple[Predictions, str]:
@@ -223,16 +238,20 @@ class LinearLabeller:
         answered = self.answer_split(name, examples, new_texts=True, decision=self.decision)
         return answered.predictions, answered.tabulate(self.task, {}, seed=seed)
 
-    def answer_split(self, name: str, examples: list[Example], **how: Any) -> AnsweredSplit:
-        """The answers with scores; `how` is that of `conclude_answers`."""
+    def answer_split(self, name: str, examples: list[Example], **asked: Any) -> AnsweredSplit:
         rows, unread = self._ask(examples, read := ReadPieces())
-        answered = conclude_answers(self.source, self.task, name, examples, rows, read, **how)
+        answered = conclude_answers(self.source, self.task, name, examples, rows, read, **asked)
         return replace(answered, predictions=inference.name_unread(answered.predictions, unread))
 
     def _ask(
         self, examples: list[Example], read: ReadPieces
     ) -> tuple[Predictions, dict[int, float]]:
-        """(the predictions without a decision, 1 for each number of one without a known word)."""
+        """(the predictions without a decision, 1 for each number of one without a known word);
+        DataError for a label that training has not seen.
+        """
+        task = self.task
+        if task.answer and all(each.label is not None for each in examples):
+            task.answer.number(examples, task.label_names)
         unread = dict.fromkeys(self.model.find_unread(examples), 1.0)
         read.add_texts(examples, len(unread))
         return self.model.answer(self.task, examples), unread
@@ -253,22 +272,29 @@ class LinearLabeller:
         return {"files": files, "decision": self.decision and asdict(self.decision)}
 
 
-def open_linear(folder: Path, plugins: Sequence[str]) -> LinearLabeller:
-    """The linear model of a folder, ready to label texts."""
+def open_linear(
+    folder: Path, plugins: Sequence[str], asked: Any = None, given: Collection[str] = ()
+) -> LinearLabeller:
+    """The linear model of a folder, ready to label texts.
+
+    Args:
+        folder: The folder.
+        plugins: Packages whose parts may be named.
+        asked: The task; None: the task of the run.
+        given: The settings that the command line names.
+
+    Raises:
+        ConfigError: The task has other labels, or none.
+    """
     model, config = load_linear(folder)
     refuse_references(config, file=folder)
     source = Source(folder, config, {}, plugins=plugins)
-    task: Task = build(source.own_task(), describe_model(source, plugins), plugins, path="task")
+    task = as_task(open_task(source, asked, given, checkpoint=folder))
+    if task is None or not {*model.names} <= {*(task.label_names or model.names)}:
+        labels = f", with the labels {', '.join(model.names)}" if model.names else ""
+        allowed = f"null, or the task that the linear model was fitted to{labels}"
+        raise ConfigError("task", _name_task(asked), allowed, fix="leave it out")
     return LinearLabeller(source, task, model, read_decision(folder))
-
-
-def refuse_for_linear(settings: LabellerSettings) -> None:
-    """ConfigError where the settings name another task, or another library."""
-    refuse_runtime(settings.runtime, settings.plugins, "a linear model needs no other library")
-    if settings.asked is not None or any(key.startswith("task.") for key in settings.keys):
-        given = (settings.asked or {}).get("name", "...")
-        allowed = "null: a linear model has the task that it was fitted to"
-        raise ConfigError("task", given, allowed, fix="input=<a file of texts>")
 
 
 @dataclass(frozen=True)
@@ -388,8 +414,8 @@ def open_labeller(checkpoint: str, settings: LabellerSettings) -> SingleLabeller
     """
     device, plugins = settings.device, settings.plugins
     if is_linear(folder := Path(checkpoint).expanduser()):
-        refuse_for_linear(settings)
-        own = open_linear(folder, plugins)
+        refuse_runtime(settings.runtime, plugins, "a linear model needs no other library")
+        own = open_linear(folder, plugins, settings.asked, settings.keys)
         return replace(own, decision=ask_sure(own.decision, settings.unsure_below))
     loaded, precision = load_to_answer(checkpoint, device, settings.precision, plugins)
     return make_labeller(loaded, precision, settings, checkpoint)
@@ -404,7 +430,7 @@ def make_labeller(
         ConfigError: The model has no task that labels texts.
     """
     asked = choose_labels(loaded, settings, checkpoint)
-    task = build(asked, describe_model(loaded, settings.plugins), settings.plugins, path="task")
+    task = make_task(asked, loaded.source, settings.keys)
     runtime = open_runtime(settings.runtime, precision, settings.plugins, loaded)
     decision = ask_sure(read_decision(loaded.source.folder), settings.unsure_below)
     how = (precision, settings.batch_size, runtime, decision)
@@ -419,14 +445,19 @@ def choose_labels(loaded: Loaded, settings: LabellerSettings, checkpoint: str) -
         fix = spell_line("finetune", *tune, spell_setting("checkpoint", checkpoint))
         what = "it has no task: a pretrained model labels nothing before it is fine-tuned"
         raise ConfigError("checkpoint", checkpoint, what, fix=fix)
-    node = choose_task(loaded, settings.asked, settings.keys, checkpoint=checkpoint)
+    node = choose_task(loaded.source, settings.asked, settings.keys, checkpoint=checkpoint)
     kind: Any = class_of(node, settings.plugins)
     if declared(kind) == "probe" or facts_of(node, settings.plugins).ranks:
-        name = node.get("name") or node["_target_"].split(".")[-2]
+        name = _name_task(node)
         allowed = "a task that labels texts one by one; plmctl eval measures this one"
         fix = spell_line("eval", f"task={name}", spell_setting("checkpoint", checkpoint))
         raise ConfigError("task", name, allowed, fix=fix)
     return node
+
+
+def _name_task(node: Mapping[str, Any]) -> str:
+    """The name of a task in its settings, or of the file of its class."""
+    return str(node.get("name") or node["_target_"].split(".")[-2])
 
 
 def open_ensemble(
@@ -443,8 +474,7 @@ def open_ensemble(
 
     def open_member(loaded: Loaded, checkpoint: str) -> Task:
         nodes.append(choose_labels(loaded, settings, checkpoint))
-        facts = describe_model(loaded, settings.plugins)
-        task: Task = build(nodes[-1], facts, settings.plugins, path="task")
+        task: Task = make_task(nodes[-1], loaded.source, settings.keys)
         return task
 
     given: Any = {"device": precision.device, "plugins": settings.plugins}

@@ -13,7 +13,7 @@ import numpy as np
 from plmctl.analysis.paired import find_ps
 from plmctl.analysis.runs import read_baselines, read_rows
 from plmctl.analysis.scored import find_tested
-from plmctl.artifacts.loading import Loaded
+from plmctl.artifacts.loading import Source
 from plmctl.config.build import build
 from plmctl.core.errors import PlmctlError
 from plmctl.core.rounding import round_floats
@@ -35,26 +35,24 @@ TEST = "test"
 
 
 def compare_simple(
-    loaded: Loaded, task: Task, answered: AnsweredSplit, kept: Path, *, own: bool
+    source: Source, task: Task, answered: AnsweredSplit, kept: Path, *, own: bool
 ) -> dict[str, Told]:
     """The scores that are no better than those without pretraining. Rows of other files
     have those of the fitted ones.
 
     Args:
-        loaded: The model.
+        source: The model.
         task: The task.
         answered: The predictions of a split.
         kept: Their file. Models without pretraining are scored on those of the run's test, which
             their fine-tuning has not read.
         own: Whether the split is the run's own.
     """
-    folders = [loaded.source.folder, *loaded.source.folder.parents[:2]]
-    file = next((own / BASELINES for own in folders if (own / BASELINES).is_file()), None)
-    if file is None or not task.metrics:
+    run, split = source.run, answered.name
+    if run is None or not (run / BASELINES).is_file() or not task.metrics:
         return {}
-    run, split = file.parent, answered.name
     if kept == find_tested(run):
-        split, simple = TEST, _score_test(run, loaded, task, answered.examples)
+        split, simple = TEST, _score_test(run, source, task, answered.examples)
     else:
         known = own and _has_examples(run, split, len(answered.predictions))
         simple = {name: own for name, own in read_baselines(run).items() if known and name == split}
@@ -81,20 +79,20 @@ def write_baselines(run: Path, baselines: Baselines, config: Mapping[str, Any]) 
 
 
 def _score_test(
-    run: Path, loaded: Loaded, task: Task, examples: Sequence[Example]
+    run: Path, source: Source, task: Task, examples: Sequence[Example]
 ) -> dict[str, Any]:
     """The scores on test of models without pretraining, which the run keeps; {} where the examples
     of its training cannot be read anymore.
     """
-    plugins, found = loaded.source.plugins, Baselines()
+    plugins, found = source.plugins, Baselines()
     with contextlib.suppress(PlmctlError):
-        own = build(loaded.own_task(), describe_model(loaded, plugins), plugins, path="task")
+        own = build(source.own_task(), describe_model(source, plugins), plugins, path="task")
         train, trained = own.read("train"), read_trained(run)
         same = trained is not None and np.array_equal(trained, np.unique(hash_texts(train)))
         if same and own.name == task.name:
             found = score_baselines(task, train, {TEST: examples})
     others = {split: scores for split, scores in read_baselines(run).items() if split != TEST}
-    write_baselines(run, replace(found, scores={**others, **found.scores}), loaded.config)
+    write_baselines(run, replace(found, scores={**others, **found.scores}), source.config)
     return {**found.scores}
 
 

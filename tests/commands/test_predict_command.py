@@ -132,11 +132,41 @@ def test_the_simple_model_of_a_run_answers_as_in_its_comparison(run: Path, tmp_p
     known = read_guesses(folder / "dev.jsonl")
     file = run.parent / "dev.tsv"
     plmctl("predict", str(folder), f"input={file}", f"out={tmp_path}/a.jsonl")
+    said = json.loads(
+        plmctl("predict", str(folder), f"input={file}", f"out={tmp_path}/b", "--json")
+    )
     scored = json.loads(plmctl("eval", str(folder), f"out={tmp_path}/eval", "--json"))
     assert read_guesses(tmp_path / "a.jsonl") == read_guesses(tmp_path / "eval/dev.jsonl") == known
     wanted = json.loads((run / "baselines.json").read_text())["dev"]["words"]
     assert {name: scored["metrics"]["dev"][name] for name in wanted} == wanted
-    assert "not calibrated" in scored["probabilities"]
+    assert "not calibrated" in said["probabilities"]
+
+
+def test_a_simple_model_is_scored_as_its_run_is(run: Path, tmp_path: Path) -> None:
+    """Four rows: two texts of train, and two new ones, of which one word tells the label."""
+    own, other = Path(shutil.copytree(run, tmp_path / "run")), tmp_path / "other"
+    other.mkdir()
+    rows = ["a dull film\t0", "a fine film\t1", "so dull\t0", "so dull again\t1"]
+    (other / "test.tsv").write_text("\n".join(["text\tlabel", *rows]))
+    folder, found = own / "baselines" / "words", {}
+    for model in (own, folder):
+        for only in ("null", "unseen"):
+            words = [f"task.path={other}", "split=test", f"only={only}", "--json"]
+            found[model, only] = json.loads(plmctl("eval", str(model), *words))
+    assert found[folder, "null"]["metrics"]["test"]["accuracy"] == 0.75
+    assert found[folder, "unseen"]["metrics"]["test"]["accuracy"] == 0.5
+    assert f"2 of 4 rows have a text that {own} " in found[folder, "null"]["remarks"]["trained on"]
+    for only, name in (("null", "other-test"), ("unseen", "other-test-unseen")):
+        files = [model / "eval" / f"{name}.jsonl" for model in (own, folder)]
+        assert [found[model, only]["predictions"] for model in (own, folder)] == [*map(str, files)]
+        lines = [[*json.loads(file.read_text().splitlines()[0])] for file in files]
+        assert lines[0] == lines[1]
+    compared = json.loads(plmctl("compare", *map(str, files), "--json"))
+    assert compared["metrics"]["accuracy"]["second"] == 0.5
+    (other / "test.tsv").write_text("text\tlabel\nso dull\tpoor\n")
+    for model in (own, folder):
+        told = plmctl("eval", str(model), f"task.path={other}", "split=test", code=3)
+        assert "label 'poor' is none of" in told
 
 
 def test_a_calibrated_simple_model_says_nothing_of_it(run: Path, tmp_path: Path) -> None:
@@ -175,9 +205,11 @@ def test_rows_below_a_named_probability_are_counted(run: Path, tmp_path: Path, m
     [
         ("embed", ["input=README.md"], "predict, eval and serve open"),
         ("predict", ["input=README.md", "runtime=onnx"], "needs no other library"),
-        ("predict", ["input=README.md", "task=classification"], "has the task"),
+        ("predict", ["input=README.md", "task=regression"], "was fine-tuned on classification"),
+        ("eval", ["task=lm"], "the task that the linear model was fitted to"),
+        ("eval", ["task.label_names=[a,b]", "task.path=x"], "with the labels 0, 1"),
         ("eval", ["perturb=[typos]"], "as they stand"),
-        ("eval", ["only=unseen"], "only"),
+        ("eval", ["input=README.md", "only=unseen"], "only"),
         ("eval", ["--submission"], "fine-tuned model"),
     ],
 )
@@ -185,6 +217,18 @@ def test_simple_models_are_refused_in_words(
     run: Path, verb: str, words: list[str], said: str
 ) -> None:
     assert said in plmctl(verb, str(run / "baselines" / "words"), *words, code=2)
+
+
+@pytest.mark.parametrize("verb", ["eval", "predict"])
+def test_what_is_wrong_with_a_simple_model_is_said(run: Path, verb: str) -> None:
+    folder = run / "baselines" / "words"
+    said = plmctl(verb, f"checkpoint=[{run},{folder}]", "input=README.md", code=2)
+    assert f"{folder} is a linear model of words: an ensemble is of fine-tuned models" in said
+    said = plmctl(verb, str(folder), "input=README.md", "batch_size=x", code=2)
+    assert "batch_size" in said
+    assert "no states" not in said
+    other = run / "baselines" / "most-frequent-in-train"
+    assert f"plmctl compare {run} {other}" in plmctl(verb, str(other), "input=README.md", code=2)
 
 
 class Stopped:

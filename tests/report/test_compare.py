@@ -260,6 +260,14 @@ def test_rows_of_another_kind_are_refused(tmp_path: Path, kind: str, told: str) 
     assert compared(file, file, "--as", "numbers")["metrics"]["pearson"]["first"] == 1
 
 
+def test_sets_of_labels_are_classes(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.jsonl", [["x", "y"], ["z"]], [["x"], ["z"]])
+    b = write(tmp_path / "b.jsonl", [["x"], []], [["x"], ["z"]])
+    assert compared(a, b)["metrics"]["accuracy"]["first"] == 0.5
+    done = invoke(a, b, "--as", "words")
+    assert (done.exit_code, "1 right tags and 2 guessed" in done.stderr) == (3, True)
+
+
 def _write_pairs(file: Path, right: dict[str, list[float]]) -> Path:
     """Rows as task=minimal_pairs writes them; ids begin anew in each paradigm."""
     rows = [

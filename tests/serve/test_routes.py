@@ -58,6 +58,8 @@ def test_simple_models_answer_next_to_others(folder: Path) -> None:
         found = post(client, "/predict", inputs=TEXTS, model="words")
         assert post(client, "/predict", inputs=TEXTS) != found
         post(client, "/embed", 424, inputs=TEXTS, model="words")
+        (_, own) = client.get("/info").json()["models"]
+        assert (own["max_model_len"], "max_length" in own) == (None, False)
     for ranked, own in zip(found, wanted, strict=True):
         assert {each["label"]: each["score"] for each in ranked} == own["probabilities"]
         assert ranked[0]["label"] == own["guess"]

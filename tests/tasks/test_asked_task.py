@@ -22,7 +22,7 @@ from plmctl.use.asked_task import Destination, ask_all, choose_out, choose_task,
 def model(trained_on: object = None, run: Path | None = None) -> Any:
     own = {"path": str(trained_on)} if trained_on else {}
     folder = Path("hub/tickets")
-    source = SimpleNamespace(run=run, folder=folder, home=run or folder)
+    source = SimpleNamespace(run=run, folder=folder, home=run or folder, own_task=lambda: own)
     return SimpleNamespace(own_task=lambda: own, source=source)
 
 
@@ -35,7 +35,7 @@ def asked(file: Path, *words: str) -> tuple[Any, Any]:
 
 
 def ask(keys: Any, task: Any, loaded: Any) -> str:
-    return ask_all(task, loaded, keys, split="dev", checkpoint="hub/tickets")
+    return ask_all(task, loaded.source, keys, split="dev", checkpoint="hub/tickets")
 
 
 @pytest.fixture
@@ -145,12 +145,11 @@ def test_evaluations_of_models_without_a_run_have_a_folder_each() -> None:
 def test_what_training_decided_is_not_changed_in_evaluation() -> None:
     target = "plmctl.tasks.classification.Classification"
     own = {"_target_": target, "name": "first", "max_length": 32, "source_template": None}
-    source = SimpleNamespace(plugins=())
-    loaded: Any = SimpleNamespace(own_task=lambda: own, source=source, config={})
+    source: Any = SimpleNamespace(own_task=lambda: own, plugins=(), config={})
 
     def choose(name: str, **settings: Any) -> Any:
         given = {f"task.{key}" for key in settings}
-        return choose_task(loaded, {**own, "name": name, **settings}, given, checkpoint="x")
+        return choose_task(source, {**own, "name": name, **settings}, given, checkpoint="x")
 
     assert choose("first", max_length=32)["max_length"] == 32
     for name in ("first", "second"):
@@ -165,9 +164,7 @@ def test_a_run_of_an_earlier_version_gets_the_submission_of_its_task_today() -> 
         config.compose("finetune", None, ["task=tnews", "task.path=x", "checkpoint=x"]).task
     )
     board = node.pop("submission")
-    loaded: Any = SimpleNamespace(
-        own_task=lambda: node, source=SimpleNamespace(plugins=()), config={}
-    )
+    loaded: Any = SimpleNamespace(own_task=lambda: node, plugins=(), config={})
     command: Any = Evaluate(checkpoint="x", provenance=Provenance("eval", submission=True))
     asked = command._find_board(loaded)
     found = choose_task(loaded, asked, (), checkpoint="x")

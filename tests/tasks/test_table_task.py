@@ -283,6 +283,6 @@ def test_words_are_tagged_by_ready_parts_alone(
     assert again["metrics"]["dev"]["f1"] == found["names"]["f1"]
     loaded, asked = load(Path("names")), ["task=names", "task.path=.", "checkpoint=names"]
     node = compose("eval", None, asked, config_dirs=["conf"]).task
-    kept = choose_task(loaded, node, ["task.path"], checkpoint="names")
+    kept = choose_task(loaded.source, node, ["task.path"], checkpoint="names")
     assert kept["layout"]["joiner"] == " "  # as training found it
     assert kept["answer"]["label_smoothing"] == 0.1  # as training had it

@@ -35,14 +35,14 @@ def test_only_the_files_of_the_run_have_the_names_of_its_splits(
     loaded = model(own, run=tmp_path)
 
     def name(path: object, split: str = "test", texts: str | None = None) -> str:
-        return name_result(asked(path)[1], loaded, split, texts)  # type: ignore[arg-type]
+        return name_result(asked(path)[1], loaded.source, split, texts)  # type: ignore[arg-type]
 
     assert [name(own), name("own"), name("own/"), name(own, "dev")] == ["test"] * 3 + ["dev"]
     assert [name(other), name("other", "dev")] == ["other-test", "other-dev"]
     assert [name(other / "test.tsv"), name(own / "test.tsv")] == ["other-test", "own-test"]
     assert [name("new.tsv", "dev"), name(own, texts="new.tsv")] == ["new", "new"]
     assert name(own, texts="other/test.tsv") == "other-test"
-    mapped: Any = SimpleNamespace(**vars(loaded))
+    mapped: Any = SimpleNamespace(**vars(loaded.source))
     mapped.own_task = lambda: {"path": {"train": "a.tsv", "test": str(own / "test.tsv")}}
     task = asked(other)[1]
     task.splits = SimpleNamespace(
@@ -88,11 +88,13 @@ def test_the_record_has_the_file_with_its_hash_and_the_settings(tmp_path: Path) 
     output = Destination(tmp_path / "eval", run=tmp_path)
     words = [f"task.path={held}", "task.columns.text=text", "batch_size=3"]
     loaded = model(own, run=tmp_path)
-    keep_result(output, "held-test", task, loaded, answered, how, words, only="")
+    keep_result(output, "held-test", task, loaded.source, answered, how, words, only="")
     (record,) = read_scored(tmp_path).values()
     known = hashlib.sha256(held.read_bytes()).hexdigest()
     assert (record.split, record.own, record.rows) == ("test", False, 2)
     assert record.files == {str(held): known}
     assert (record.settings, record.precision) == (["task.columns.text=text"], "bf16")
-    keep_result(Destination(tmp_path / "mine"), "x", task, loaded, answered, how, words, only="")
+    keep_result(
+        Destination(tmp_path / "mine"), "x", task, loaded.source, answered, how, words, only=""
+    )
     assert not (tmp_path / "mine").exists()

@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_file_that_is_sorted_by_label_gives_rows_of_each(run: Path, tmp_path: Path) -> None:
     loaded = load(run)
-    task: Any = as_task(open_task(loaded, None, (), checkpoint=run))
+    task: Any = as_task(open_task(loaded.source, None, (), checkpoint=run))
     rows = [f"a {word} film\t{label}" for label, word in enumerate(("dull", "fine"))]
     lines = [*[rows[0]] * 400, *[rows[1]] * 400]
     (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *lines]))
@@ -60,7 +60,7 @@ def test_agreement_is_the_common_share_of_tokens() -> None:
 
 def choose(run: Path, file: Path) -> list[Any]:
     loaded = load(run)
-    task: Any = as_task(open_task(loaded, None, (), checkpoint=run))
+    task: Any = as_task(open_task(loaded.source, None, (), checkpoint=run))
     dev = inference.encode_split(task, "dev", task.read("dev"), loaded.tokenizer)
     return choose_usual(task, loaded, dev, str(file))
 

@@ -4,6 +4,7 @@ the split may have chosen the checkpoint.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,13 @@ def list_choices(result: Mapping[str, Any] | None) -> list[str]:
 def folder_of(run: Path, model: str) -> Path:
     """The folder with the predictions of a model without pretraining, by split."""
     return run / "baselines" / model.replace(" ", "-")
+
+
+def find_run(folder: Path) -> Path | None:
+    """The run around a folder by `folder_of`; None for other folders."""
+    run = Path(os.path.normpath(folder / "../.."))
+    own = folder_of(run, folder.absolute().name)
+    return run if (run / FILE).is_file() and own.exists() and own.samefile(folder) else None
 
 
 def list_unbeaten(

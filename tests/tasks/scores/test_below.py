@@ -22,6 +22,8 @@ from plmctl.tasks.scores.below import (
     UNBEATEN,
     describe_one_answer,
     describe_read,
+    find_run,
+    folder_of,
     list_choices,
     list_unbeaten,
     list_unscored,
@@ -124,6 +126,19 @@ def test_pages_and_cards_say_it(tmp_path: Path) -> None:
     assert "(words 0.8000)" in make_card(folder, config)
 
 
+def test_a_simple_model_knows_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    folder = folder_of(run, "words and pairs")
+    for other in (folder, run / "checkpoints/step-3"):
+        other.mkdir(parents=True)
+        assert find_run(other) is None
+    write_json(run / FILE, {})
+    assert find_run(folder) == run
+    assert find_run(run / "checkpoints/step-3") is None
+    monkeypatch.chdir(folder.parent)
+    assert find_run(Path(folder.name)) == Path("..")
+
+
 def test_simple_models_are_scored_on_the_test_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,8 +152,9 @@ def test_simple_models_are_scored_on_the_test_of_a_run(
     node |= {"reader": {"_target_": "plmctl.tasks.readers.tables.Table", "splits": files}}
     node |= {"metrics": ["accuracy"], "path": str(tmp_path)}
     task = build(node, path="task")
-    source = SimpleNamespace(folder=tmp_path, plugins=())
-    loaded: Any = SimpleNamespace(source=source, own_task=lambda: node, config={"task": node})
+    source: Any = SimpleNamespace(
+        run=tmp_path, plugins=(), own_task=lambda: node, config={"task": node}
+    )
     monkeypatch.setattr(simple_models, "describe_model", lambda *_: {})
     write_json(tmp_path / FILE, {"dev": {}})
     examples = task.read("test")
@@ -151,10 +167,10 @@ def test_simple_models_are_scored_on_the_test_of_a_run(
     answered = AnsweredSplit("test", examples, guesses, {"accuracy": 0.25}, {})
     write_predictions(tmp_path / "eval", "test", guesses)
     kept: dict[str, Any] = {"kept": tmp_path / "eval/test.jsonl", "own": True}
-    assert compare_simple(loaded, task, answered, **kept) == {}  # trained on no known texts
+    assert compare_simple(source, task, answered, **kept) == {}  # trained on no known texts
     assert list_unscored({"dev": {}, "test": {}}, json.loads((tmp_path / FILE).read_text()))
     keep_trained(tmp_path, task.read("train"))
-    told = tell_numbers(compare_simple(loaded, task, answered, **kept))
+    told = tell_numbers(compare_simple(source, task, answered, **kept))
     assert "words 1.0000, p 0.2500" in told["remarks"][UNBEATEN]
     scores = json.loads((tmp_path / FILE).read_text())
     assert scores["test"]["words"] == {"accuracy": 1.0}
@@ -163,24 +179,24 @@ def test_simple_models_are_scored_on_the_test_of_a_run(
     assert load_linear(tmp_path / "baselines/words")[1] == {"task": node}
     task.label_names = ["d", "f"]
     other: dict[str, Any] = {"kept": tmp_path / "eval/other.jsonl", "own": False}
-    told = tell_numbers(compare_simple(loaded, task, replace(answered, name="other"), **other))
+    told = tell_numbers(compare_simple(source, task, replace(answered, name="other"), **other))
     assert "other: accuracy 0.2500" in told["remarks"][UNBEATEN]
     assert "words 1.0000, p 0.2500" in told["remarks"][UNBEATEN]
     unlabelled = replace(answered, name="other", metrics={})
-    assert not compare_simple(loaded, task, unlabelled, **other)
+    assert not compare_simple(source, task, unlabelled, **other)
 
 
 def test_eval_has_it_among_the_remarks_of_json(tmp_path: Path) -> None:
     write_json(tmp_path / FILE, SIMPLE)
     write_json(tmp_path / "result.json", {"examples": {"dev": 2}})
-    loaded: Any = SimpleNamespace(source=SimpleNamespace(folder=tmp_path))
+    source: Any = SimpleNamespace(run=tmp_path)
     task: Any = SimpleNamespace(
         metrics=["accuracy"], directions=SimpleNamespace(lower=[]), score=None, label_names=None
     )
     answered = AnsweredSplit("dev", [], [{}, {}], {"accuracy": 0.6}, {})
     kept = tmp_path / "eval/dev.jsonl"
-    assert not compare_simple(loaded, task, answered, kept, own=False)  # dev of other files
-    told = tell_numbers(compare_simple(loaded, task, answered, kept, own=True))
+    assert not compare_simple(source, task, answered, kept, own=False)  # dev of other files
+    told = tell_numbers(compare_simple(source, task, answered, kept, own=True))
     assert told[UNBEATEN] == 1
     assert "(words 0.8000)" in told["remarks"][UNBEATEN]
 
