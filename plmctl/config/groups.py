@@ -130,7 +130,8 @@ class Train(Record):
     deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
     # the first and the last update that torch's profiler records, as [20,22]; []: none
     profile: FromTo = ()
-    # updates; null: 10, or ten lines of a run below 100 updates; 0: the first and the last only
+    # updates; null: 10, or a tenth of a run below 100 updates, and about 30 of these on the
+    # terminal; 0: the first and the last only
     log_every: Whole | None = None
     # log the gradient norm of every layer in the first update: start/grad_norm/<layer>
     grad_norms: bool = False

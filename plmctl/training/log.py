@@ -24,6 +24,7 @@ from plmctl.training.meter import numbers_of
 from plmctl.training.trackers.base import Tracker
 
 METRICS = "metrics.jsonl"
+LINES = 30  # on a terminal for a training, evaluations apart; the file has all
 SHORT = {  # on the line
     "grad_norm": "grad",
     "data_wait": "wait",
@@ -77,6 +78,7 @@ class Log:
         self._file: Any = None  # opened by the first record: `cut_back` may come before it
         self._board: Any = None
         self._display: Any = None
+        self._shown_at = 0.0  # the share of the training at the last line
         self.valid = "valid"  # the name of an evaluation on held-out text
         self.is_percent: Callable[[str], bool] = lambda metric: False  # from 0 to 100
 
@@ -94,9 +96,22 @@ class Log:
             self._board.flush()
 
     def record(
-        self, record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None
+        self,
+        record: Mapping[str, Any],
+        *,
+        share: float | None = None,
+        eta: float | None = None,
+        spaced: bool = False,
     ) -> None:
-        """Write one record of metrics; `share` and `eta` (seconds) are only displayed."""
+        """Write one record of metrics, and show it.
+
+        Args:
+            record: The metrics.
+            share: The share of the training that is done, for the display.
+            eta: The seconds that are left, for the display.
+            spaced: Whether no line is shown where the last one is less than `1 / LINES` of the
+                training ago.
+        """
         if self.folder is not None and self._file is None:
             self._file = open_file(self.folder / METRICS, "a")
             self._board = _board(self.folder) if self.tensorboard else None
@@ -112,7 +127,8 @@ class Log:
             )
             if self._display is not None and share is not None:
                 self._display.show(share, line)
-            else:
+            elif not spaced or share is None or share - self._shown_at >= 1 / LINES:
+                self._shown_at = self._shown_at if share is None else share
                 self.say(line)
 
     def note(self, record: Mapping[str, Any]) -> None:
@@ -123,6 +139,7 @@ class Log:
 
     def go_back(self, step: int) -> None:
         """Remove all records after `step`."""
+        self._shown_at = 0.0
         if self.folder is None:
             return
         for file in filter(None, (self._file, self._board)):

@@ -436,7 +436,8 @@ class Trainer:
             **self.lag.figures(),
             **counters,
         }
-        self.log.record(record, share=done, eta=self.pace.eta(self.progress, done))
+        spaced = self.settings.log_every is None and p.step > 1 and not finished
+        self.log.record(record, share=done, eta=self.pace.eta(self.progress, done), spaced=spaced)
         if due:
             self.meter.clear()
             self.pace.restart(p)

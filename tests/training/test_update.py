@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from plmctl.core.errors import PlmctlError
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.training.budget import Budget
-from plmctl.training.log import Log
+from plmctl.training.log import METRICS, Log, read_metrics
 from plmctl.training.progress import Progress
 from plmctl.training.stages import Stage
 from tests.training.toy import (
@@ -283,3 +284,22 @@ def test_fp16_scaler_skips_and_recovers(tmp_path):
 
 def test_the_trainer_asks_objectives_only_through_their_interface():
     assert issubclass(ToyObjective, Objective)
+
+
+def test_a_long_run_shows_about_thirty_lines_and_records_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(0)
+    log = Log(tmp_path, tensorboard=False)
+    for step in range(1, 1001):
+        spaced = 1 < step < 1000
+        log.record({"step": step, "loss/mlm": 1.0}, share=step / 1000, spaced=spaced)
+        if step % 500 == 0:
+            log.record({"step": step, "valid/loss/mlm": 1.0})
+    log.close()
+    assert len([*read_metrics(tmp_path / METRICS)]) == 1002
+    lines = [each.getMessage() for each in caplog.records]
+    assert 30 <= len(lines) <= 34
+    assert sum("valid" in line for line in lines) == 2
+    assert lines[0].startswith("step 1 ")
+    assert lines[-2].startswith("step 1000 ")
