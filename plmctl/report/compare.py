@@ -28,6 +28,7 @@ from plmctl.report.predicted import (
     find_kind,
     prepare,
     read_predicted,
+    refuse_pretrainings,
     score_by_kind,
 )
 from plmctl.report.study_tables import name_family
@@ -83,6 +84,7 @@ def compare(
         raise UsageError(f"--samples {samples}: 100 at least\n  fix: --samples {SAMPLES}")
     kind = "classes" if positive is not None else kind
     columns = columns or ColumnNames()
+    refuse_pretrainings((first, *others), split)
     a, *rest = (read_predicted(each, split, columns, kind, plugins) for each in (first, *others))
     asked: Any = {"kind": kind, "positive": positive, "names": names}
     pairs = [_compare_pair(a, b, samples=samples, seed=seed, **asked) for b in rest]

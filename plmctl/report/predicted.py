@@ -17,8 +17,9 @@ import numpy as np
 
 from plmctl.analysis.runs import read_result
 from plmctl.analysis.scored import read_scored
+from plmctl.artifacts.loading import find
 from plmctl.core.errors import DataError, UsageError, did_you_mean, find_alike
-from plmctl.core.spelling import spell_line, spell_setting, spell_word
+from plmctl.core.spelling import spell, spell_line, spell_setting
 from plmctl.data import held_out
 from plmctl.report.decided import find_decided, name_best, read_task
 from plmctl.storage.paths import find_near
@@ -29,6 +30,7 @@ from plmctl.tasks.scores import squad as squad_score
 from plmctl.tasks.scores.below import CHOICE, describe_one_answer, find_run
 from plmctl.tasks.task import Task
 from plmctl.text.tabular import cells_of, kind_of, objects_of
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.use.calibrating import decide_by_kept
 
 FOLDERS = ("predictions", "eval")  # folders of a run, the first that has the split
@@ -113,6 +115,29 @@ def read_predicted(
     return Predicted(file, rows, task, choices=choices, scored=scored)
 
 
+def refuse_pretrainings(places: Sequence[Path], split: str) -> None:
+    """DataError where all are pretrainings without predictions of a split. It names what compares
+    them: perplexity by token needs equal tokenizers.
+    """
+    for place in places:
+        there = any((place / folder / f"{split}.jsonl").is_file() for folder in (*FOLDERS, "."))
+        if there or not (place / held_out.FILE).is_file():
+            return
+    known = {Tokenizer.load(find(place) / "tokenizer").fingerprint for place in places}
+    words = [f"checkpoint={','.join(spell(str(place)) for place in places)}"]
+    words += ["data.path=TEXT", "run.dir=runs/compared"]
+    how = "they have one tokenizer, so perplexities of one text compare"
+    fix = f"{spell_line('eval', '-m', 'task=lm', *words)} # TEXT: a file that no run has read"
+    if len(known) > 1:
+        how = (
+            "they have different tokenizers, so their losses and perplexities by token do not"
+            " compare. Bits per byte do, of causal models (task=lm); so do scores of one task"
+        )
+        fix = "fine-tune each of them on one task, and compare those runs"
+    what = f"pretrainings have losses, and no predictions; {how}"
+    raise DataError(what, file=", ".join(map(str, places)), fix=fix)
+
+
 def _find_file(place: Path, split: str) -> Path:
     if place.is_file():
         if kind_of(place) not in SUFFIXES:
@@ -144,7 +169,7 @@ def _find_file(place: Path, split: str) -> Path:
         )
     if (place / held_out.FILE).is_file():
         what = "a pretraining has losses, and no predictions; a report has those of several runs"
-        raise DataError(what, file=place, fix=f"plmctl report {spell_word(str(place))}")
+        raise DataError(what, file=place, fix=spell_line("report", place))
     # without `out=` the answers of an exported folder do not lie in it
     asked = {"checkpoint": place, "split": split, "out": place / FOLDERS[1]}
     words = " ".join(spell_setting(key, value) for key, value in asked.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
+from plmctl.report import predicted
 from plmctl.report.compare import align
 from plmctl.report.predicted import ColumnNames, Predicted, read_predicted
 from plmctl.storage.settings_file import to_yaml
@@ -364,3 +366,28 @@ def test_two_pretrainings_are_compared_by_a_report(tmp_path: Path) -> None:
     (tmp_path / "zh" / "held_out.json").write_text("{}")
     with pytest.raises(DataError, match=rf"fix: plmctl report {tmp_path / 'zh'}$"):
         read_predicted(tmp_path / "zh", "dev", ColumnNames(), None)
+
+
+@pytest.mark.parametrize(
+    ("prints", "said"),
+    [
+        ("same", r"one tokenizer.*\n  fix: plmctl eval -m task=lm checkpoint=\S*a,\S*b data"),
+        ("other", r"different tokenizers.*Bits per byte do.*\n  fix: # fine-tune each"),
+    ],
+)
+def test_pretrainings_are_refused_with_what_compares_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str, said: str
+) -> None:
+    def load(folder: Path) -> Any:
+        return SimpleNamespace(fingerprint={"b": prints}.get(folder.parent.name, "same"))
+
+    monkeypatch.setattr(predicted, "find", lambda place: place)
+    monkeypatch.setattr(predicted.Tokenizer, "load", load)
+    places = [tmp_path / name for name in "ab"]
+    for place in places:
+        place.mkdir()
+        (place / "held_out.json").write_text("{}")
+    with pytest.raises(DataError, match=said):
+        predicted.refuse_pretrainings(places, "dev")
+    write(places[0] / "dev.jsonl", ["pos"], ["pos"])
+    predicted.refuse_pretrainings(places, "dev")  # one has answers
