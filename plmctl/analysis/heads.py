@@ -44,7 +44,9 @@ class HeadHabits(Measure):
         `p_qk` is the weight of token k at token q of n. Previous: `sum_q p_q,q-1 / n`. A set S:
         `sum_q sum_k p_qk [k in S] / n`. Entropy: `-sum_q sum_k p_qk ln p_qk / n`. Distance:
         `sum_q sum_k p_qk |q - k| / n`. (Clark et al., 2019, arXiv:1906.04341, sec. 3.)
-        Differs: punctuation is any, not only periods and commas.
+        n counts the first token, which has no previous one, and the last, as the code of the paper
+        does. Differs: the mean is over the tokens of all texts, not of each text and then of texts;
+        punctuation is any, not only periods and commas.
 
         Raises:
             DataError: The model records no attention from each token of one text to each other.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ SCALE = 3.0  # pixels of a PNG for one of the picture
 _EASTERN = re.compile(f"[\u3040-\u30ff\uac00-\ud7a3{CJK}]")
 _PLAIN = str.maketrans({"−": "-", ",": None})
 _SUFFIXES = (".svg", ".png", ".pdf", ".csv", ".tex")
-_OURS = re.compile(rf"(figure|table)-\d+-.*({'|'.join(map(re.escape, _SUFFIXES))})")
+_OURS = re.compile(rf"(figure|table)-.*({'|'.join(map(re.escape, _SUFFIXES))})")
 
 
 def check_figures(folder: Path) -> None:
@@ -65,19 +66,22 @@ def find_missing(text: str, convert: Any) -> str:
 def write_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
     """Each picture as SVG, PNG and PDF, each table as CSV and LaTeX; returns the files.
 
+    A name says what is shown, so it stays where a page gets more pictures or tables.
+
     Raises:
         UsageError: The folder has those of another page.
     """
     convert = require_library("vl_convert", "figures", "report --figures")
-    made = dict[Path, bytes]()
-    for number, (title, block) in enumerate(_find_all(blocks), 1):
+    made, names = dict[Path, bytes](), Counter[str]()
+    for title, place, block in _find_all(blocks):
+        name = _name(place, block)
+        names[name] += 1
+        file = folder / (f"{name}-{names[name]}" if names[name] > 1 else name)
         if isinstance(block, Chart):
-            file = folder / _name("figure", number, block.name)
             texts = {".svg": block.svg.encode() + b"\n"}
             texts[".png"] = convert.svg_to_png(block.svg, scale=SCALE)
             texts[".pdf"] = convert.svg_to_pdf(block.svg)
         else:
-            file = folder / _name("table", number, title)
             texts = {".csv": _format_csv(block).encode()}
             texts[".tex"] = _format_latex(title, block).encode()
         made |= {file.with_name(file.name + suffix): text for suffix, text in texts.items()}
@@ -102,22 +106,30 @@ def warn_of_letters(folder: Path) -> None:
         remark(f"{folder}: {what}, for no font has them\n  fix: apt install {package}", WARN)
 
 
-def _find_all(blocks: Sequence[Block], part: str = "") -> Iterator[tuple[str, Chart | TableBlock]]:
-    """The pictures and tables, also those in folded blocks, each with the headings above it."""
+def _find_all(
+    blocks: Sequence[Block], part: str = "", place: str = ""
+) -> Iterator[tuple[str, str, Chart | TableBlock]]:
+    """The pictures and tables, also those in folded blocks, each with its title and the headings
+    above it; the name of a folded block, which may count what is in it, is in the title alone.
+    """
     title = part
     for block in blocks:
         match block:
             case Heading(text, level):
                 part = part if level > 2 else text
-                title = f"{part}: {text}" if level > 2 and part else text
+                title = place = f"{part}: {text}" if level > 2 and part else text
             case Folded(name, inner):
-                yield from _find_all(inner, name)
+                yield from _find_all(inner, name, place)
             case Chart() | TableBlock():
-                yield title, block
+                yield title, place, block
 
 
-def _name(kind: str, number: int, title: str) -> str:
-    return f"{kind}-{number:02d}-{spell_file(title)[:60]}"
+def _name(place: str, block: Chart | TableBlock) -> str:
+    """`figure-loss`, `table-jobs-not-done`: a table by the headings above it and its first head."""
+    if isinstance(block, Chart):
+        return f"figure-{spell_file(block.name)}"
+    first = block.head[0] if block.head[0].lower() not in place.lower() else ""
+    return f"table-{spell_file(f'{place} {first}')[:60]}"
 
 
 def _format_csv(table: TableBlock) -> str:

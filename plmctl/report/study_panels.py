@@ -288,11 +288,12 @@ def _draw_arms(
         (arm for arm in means if arm.partition(" (")[0] == study.settings.get("baseline")), ""
     )
     charts: list[Block] = [Paragraph(DASHED.format(baseline=base))] if base else []
-    for number, (arm, runs) in enumerate(groups.items()):
+    files = name_files(groups)
+    for arm, runs in groups.items():
         guides = {"": means[base]} if base not in ("", arm) else {}
         all_ = [*means.values()]
         svg = draw_means({arm: runs}, title=arm, x=x, y=metric, guides=guides, among=all_)
-        charts.append(Chart(f"{name}-{number}", svg))
+        charts.append(Chart(f"{name}-{files[arm]}", svg))
     return charts
 
 

@@ -67,10 +67,10 @@ def test_each_picture_and_table_has_its_files(tmp_path: Path) -> None:
     check_figures(folder)
     written = write_figures(BLOCKS, folder)
     assert [file.name for file in written] == [
-        *(f"figure-01-of-a-..-run{suffix}" for suffix in (".svg", ".png", ".pdf")),
-        *(f"table-02-first-run-dev{suffix}" for suffix in (".csv", ".tex")),
-        *(f"table-03-more-less{suffix}" for suffix in (".csv", ".tex")),
-        *(f"figure-04-loss{suffix}" for suffix in (".svg", ".png", ".pdf")),
+        *(f"figure-of-a-..-run{suffix}" for suffix in (".svg", ".png", ".pdf")),
+        *(f"table-first-run-dev-name{suffix}" for suffix in (".csv", ".tex")),
+        *(f"table-first-run-dev-name-2{suffix}" for suffix in (".csv", ".tex")),
+        *(f"figure-loss{suffix}" for suffix in (".svg", ".png", ".pdf")),
     ]
     assert {file.parent for file in written} == {folder}
     assert written[0].read_text() == f"{SVG}\n"
@@ -82,7 +82,12 @@ def test_each_picture_and_table_has_its_files(tmp_path: Path) -> None:
     assert lines[-5:-2] == [r"a, 50\% of\_it & 1.5 \\", r"b \& c &  \\", r"\bottomrule"]
     assert write_figures(BLOCKS, folder) == written  # a later report renews them
     check_figures(folder)
-    with pytest.raises(UsageError, match=r"figure-04-loss\.pdf is of another page"):
+    more = [Heading("Zero"), Chart("new", SVG), TableBlock(["job"], [["1"]]), *BLOCKS]
+    added = write_figures(more, folder.with_name("more"))
+    names = [file.name for file in written]
+    assert [file.name for file in added if file.name in names] == names
+    assert added[3].name == "table-zero-job.csv"
+    with pytest.raises(UsageError, match=r"figure-loss\.pdf is of another page"):
         write_figures(BLOCKS[:3], folder)
     (folder / "thesis.tex").touch()
     with pytest.raises(UsageError, match=r"thesis\.tex is in it"):

@@ -27,7 +27,9 @@ READING = (
 )
 HABITS = (
     "The mean weight of each head on a kind of token, over all tokens of a text (Clark et al.,"
-    " 2019). A head with 0.9 for the previous token nearly always looks one token back. Distance is"
+    " 2019). The first token has no previous one, the last no next one, and they count as 0, as in"
+    " the code of the paper. A head with 0.9 for the previous token nearly always looks one token"
+    " back. Distance is"
     " the mean number of tokens between the two. Entropy is 0 nats where a head looks at one token,"
     " ln n where it looks at n evenly. Layers and heads count from 0, as --attention takes them. A"
     " weight is no proof that the token matters for the answer."
