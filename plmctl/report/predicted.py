@@ -37,6 +37,7 @@ FOLDERS = ("predictions", "eval")  # folders of a run, the first that has the sp
 SIDES = ("gold", "golds", "guess")  # the columns that are compared
 LISTS = ("tags", "words")  # kinds whose rows are lists
 PAIR = frozenset({"paradigm", "id", "good", "bad", "right"})  # the columns of task=minimal_pairs
+LABELS = ("label", "labels", "tags")  # columns that often have the right answers
 SURE = 0.8  # the likeness of a column that a fix may name
 SUFFIXES = (".jsonl", ".csv", ".tsv")
 Row = dict[str, Any]
@@ -226,6 +227,8 @@ def _take(row: Row, number: int, columns: ColumnNames, file: Path, line: int) ->
     wanted = {option: name for option, name in asked.items() if name is not None}
     if missing := {option: name for option, name in wanted.items() if name not in row}:
         near = {option: find_alike(name, row, least=SURE) for option, name in missing.items()}
+        if "gold" in near:  # `predict` keeps the labels of its input under their own name
+            near["gold"] = near["gold"] or [name for name in LABELS if name in row]
         fix = (f"--{option} {found[0] if found else '<column>'}" for option, found in near.items())
         meant = did_you_mean(found[0] for found in near.values() if found)
         what = f"no column {' and no column '.join(missing.values())}; found {', '.join(row)}"

@@ -13,18 +13,9 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from plmctl.tasks.answers.tags import TagAnswer
-from plmctl.tasks.linear_model import (
-    LinearModel,
-    find_features,
-    fit,
-    fit_models,
-    make_rows,
-    make_set_rows,
-    sides_of,
-)
+from plmctl.tasks.linear_model import LinearModel, fit_models, make_rows, make_set_rows, sides_of
 from plmctl.tasks.record import Example, Examples
 from plmctl.tasks.sliding_window import SearchedPassage, cut
 from plmctl.tasks.squad import Squad
@@ -43,7 +34,6 @@ LEAD = 3  # sentences of a summary (See et al., 2017, arXiv:1704.04368, sec. 5: 
 OFTEN = 0.05  # the least share of a written answer that counts as a label
 Row = dict[str, Any]
 Guess = Callable[[Examples], list[Row]]  # predictions as the task's own
-Texts = list[list[str]]  # features of each text
 
 
 @dataclass(frozen=True)
@@ -124,14 +114,6 @@ def _score(task: Task, rows: list[Row]) -> dict[str, float]:
     return {name: scores[name] for name in task.metrics if name in scores}
 
 
-def _linear(
-    texts: Texts, outputs: int, loss: Callable[[Tensor], Tensor]
-) -> Callable[[Texts], Tensor]:
-    """A fitted linear model: features of texts to [n, K] scores."""
-    counts, weights, constant = fit(texts, outputs, loss)
-    return lambda asked: counts.rows(asked).times(weights) + constant
-
-
 def _find_class(task: Task, train: Examples) -> dict[str, Guess]:
     counts = Counter(str(task.gold_of(each)) for each in train)
     top = max(sorted(counts), key=counts.__getitem__)
@@ -147,38 +129,9 @@ def _find_set(task: Task, train: Examples) -> dict[str, Guess]:
     return {CONSTANT: lambda asked: make_set_rows(task, asked, names, sure.expand(len(asked), -1))}
 
 
-def _fit_choices(task: Task, train: Examples) -> dict[str, Guess]:
-    """`p(choice) = softmax over the choices of x w`, x of the text and the choice."""
-    gold = [int(task.gold_of(each)) for each in train]
-    top = Counter(gold).most_common(1)[0][0]
-
-    def split(examples: Examples, most: int) -> Texts:
-        return [
-            find_features([each.fields["text"], choice], most)
-            for each in examples
-            for choice in each.fields["choices"]
-        ]
-
-    def widths(examples: Examples) -> list[int]:
-        return [len(each.fields["choices"]) for each in examples]
-
-    def make(most: int) -> Guess:
-        sizes = widths(train)
-        right = torch.tensor(np.cumsum([0, *sizes[:-1]]) + gold)
-        group = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-
-        def loss(found: Tensor) -> Tensor:
-            scores = found[:, 0]
-            total = torch.zeros(len(sizes), dtype=scores.dtype).index_add(0, group, scores.exp())
-            return (total.log() - scores[right]).mean()
-
-        scores = _linear(split(train, most), 1, loss)
-
-        def guess(examples: Examples) -> list[Row]:
-            found = scores(split(examples, most))[:, 0].split(widths(examples))
-            return make_rows(task, examples, [int(own.argmax()) for own in found])
-
-        return guess
+def _find_choice(task: Task, train: Examples) -> dict[str, Guess]:
+    """The most frequent number of the right choice, and the sliding window."""
+    top = Counter(int(task.gold_of(each)) for each in train).most_common(1)[0][0]
 
     def slide(examples: Sequence[Example]) -> list[Row]:
         guesses = []
@@ -192,7 +145,7 @@ def _fit_choices(task: Task, train: Examples) -> dict[str, Guess]:
         return make_rows(task, examples, guesses)
 
     constant = {CONSTANT: lambda asked: make_rows(task, asked, [top] * len(asked))}
-    return {**constant, "words": make(1), "words and pairs": make(2), "sliding window": slide}
+    return {**constant, "sliding window": slide}
 
 
 def _fit_tags(task: Task, train: Examples) -> dict[str, Guess]:
@@ -308,7 +261,7 @@ KINDS: dict[str, Callable[[Task, Examples], dict[str, Guess]]] = {
     "class": _find_class,
     "number": lambda task, train: {},  # a constant has no correlation
     "types": _find_set,
-    "choice": _fit_choices,
+    "choice": _find_choice,
     "tags": _fit_tags,
     "span": _fit_spans,
     "text": _fit_texts,

@@ -1,5 +1,5 @@
-"""Linear models of words for classes, sets of labels and numbers. `finetune` fits them in seconds,
-compares them with its own model, and keeps them.
+"""Linear models of words for classes, sets of labels, numbers and choices. `finetune` fits them in
+seconds, compares them with its own model, and keeps them.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class LinearModel:
     constant: Tensor
     scale: Tensor
 
-    def score(self, examples: Examples) -> Tensor:
-        """[n, K] z of each example."""
-        return self.counts.rows(read(examples, self.most)).times(self.weights) + self.constant
+    def score(self, task: Task, examples: Examples) -> Tensor:
+        """[n, K] z of each example, of choices [n, 1] of each choice."""
+        texts = KINDS[task.facts.answer].read(examples, self.most)
+        return self.counts.rows(texts).times(self.weights) + self.constant
 
     def answer(self, task: Task, examples: Examples) -> list[Row]:
         """Predictions as the task's own, with the digits that files keep."""
@@ -123,7 +124,7 @@ def fit_models(task: Task, train: Examples) -> dict[str, LinearModel]:
         return {}
     found = {}
     for name, most in RUNS.items():
-        fitted = fit(read(train, most), outputs, target.loss)
+        fitted = fit(kind.read(train, most), outputs, target.loss)
         found[name] = LinearModel(most, target.names, *fitted, target.scale)
     return found
 
@@ -137,6 +138,20 @@ def fit(texts: list[list[str]], outputs: int, loss: Loss) -> tuple[WeightedCount
 def read(examples: Examples, most: int) -> list[list[str]]:
     """The features of each example."""
     return [find_features(sides_of(each), most) for each in examples]
+
+
+def read_choices(examples: Examples, most: int) -> list[list[str]]:
+    """The features of each choice of each example, with its text."""
+    return [
+        find_features([each.fields["text"], choice], most)
+        for each in examples
+        for choice in each.fields["choices"]
+    ]
+
+
+def count_choices(examples: Examples) -> list[int]:
+    """The number of choices of each example."""
+    return [len(each.fields["choices"]) for each in examples]
 
 
 def sides_of(example: Example) -> list[str]:
@@ -174,15 +189,16 @@ def make_rows(
     task: Task,
     examples: Examples,
     guesses: Sequence[Any],
-    shares: Sequence[Mapping[str, float]] | None = None,
+    shares: Sequence[Mapping[str, float] | list[float]] | None = None,
 ) -> list[Row]:
     """A prediction for each example, with the probabilities of labels where there are some; the
     entries are in the order of those of fine-tuned models.
     """
     known = [{}] * len(guesses) if shares is None else [{"probabilities": own} for own in shares]
+    golds = [None if each.label is None else task.gold_of(each) for each in examples]
     return [
-        {"id": each.id, "gold": task.gold_of(each), "guess": guess, **own, **name_sets(each)}
-        for each, guess, own in zip(examples, guesses, known, strict=True)
+        {"id": each.id, "gold": gold, "guess": guess, **own, **name_sets(each)}
+        for each, gold, guess, own in zip(examples, golds, guesses, known, strict=True)
     ]
 
 
@@ -220,7 +236,7 @@ def _describe_classes(task: Task, train: Examples) -> LinearTarget:
 
 
 def _answer_classes(model: LinearModel, task: Task, examples: Examples) -> list[Row]:
-    scores = model.score(examples)
+    scores = model.score(task, examples)
     best = [model.names[index] for index in scores.argmax(-1).tolist()]
     return make_rows(task, examples, best, name_rows(model.names, scores.softmax(-1).numpy()))
 
@@ -232,7 +248,7 @@ def _describe_sets(task: Task, train: Examples) -> LinearTarget:
 
 
 def _answer_sets(model: LinearModel, task: Task, examples: Examples) -> list[Row]:
-    return make_set_rows(task, examples, model.names, model.score(examples).sigmoid())
+    return make_set_rows(task, examples, model.names, model.score(task, examples).sigmoid())
 
 
 def _describe_numbers(task: Task, train: Examples) -> LinearTarget:
@@ -244,15 +260,39 @@ def _describe_numbers(task: Task, train: Examples) -> LinearTarget:
 
 def _answer_numbers(model: LinearModel, task: Task, examples: Examples) -> list[Row]:
     mean, spread = model.scale
-    return make_rows(task, examples, (model.score(examples)[:, 0] * spread + mean).tolist())
+    return make_rows(task, examples, (model.score(task, examples)[:, 0] * spread + mean).tolist())
+
+
+def _describe_choices(task: Task, train: Examples) -> LinearTarget:
+    """`p(choice) = softmax over the choices of z`."""
+    sizes = count_choices(train)
+    right = torch.tensor([0, *sizes[:-1]]).cumsum(0)
+    right += torch.tensor([int(task.gold_of(each)) for each in train])
+    group = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+
+    def measure(found: Tensor) -> Tensor:
+        scores = found[:, 0]
+        total = torch.zeros(len(sizes), dtype=scores.dtype).index_add(0, group, scores.exp())
+        return (total.log() - scores[right]).mean()
+
+    return LinearTarget([], measure, PLAIN)
+
+
+def _answer_choices(model: LinearModel, task: Task, examples: Examples) -> list[Row]:
+    found = model.score(task, examples)[:, 0].split(count_choices(examples))
+    shares = [own.softmax(0).tolist() for own in found]
+    return make_rows(task, examples, [int(own.argmax()) for own in found], shares)
 
 
 @dataclass(frozen=True)
 class AnswerKind:
-    """A kind of answers: the aim of a fit to examples, and predictions of a fitted model."""
+    """A kind of answers: the aim of a fit to examples, predictions of a fitted model, and the
+    features of each row of it.
+    """
 
     describe: Callable[[Task, Examples], LinearTarget]
     answer: Callable[[LinearModel, Task, Examples], list[Row]]
+    read: Callable[[Examples, int], list[list[str]]] = read
 
 
 # by what a task says of its answers
@@ -260,4 +300,5 @@ KINDS = {
     "class": AnswerKind(_describe_classes, _answer_classes),
     "types": AnswerKind(_describe_sets, _answer_sets),
     "number": AnswerKind(_describe_numbers, _answer_numbers),
+    "choice": AnswerKind(_describe_choices, _answer_choices, read_choices),
 }

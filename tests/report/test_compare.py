@@ -262,6 +262,15 @@ def test_rows_of_another_kind_are_refused(tmp_path: Path, kind: str, told: str) 
     assert compared(file, file, "--as", "numbers")["metrics"]["pearson"]["first"] == 1
 
 
+def test_labels_of_a_labelled_file_are_named_in_the_fix(tmp_path: Path) -> None:
+    """`predict` keeps the columns of its input."""
+    (tmp_path / "a.csv").write_text("text,label,id,guess\nx,p,0,p\ny,n,1,p\n")
+    done = invoke(tmp_path / "a.csv", tmp_path / "a.csv")
+    assert (done.exit_code, "--gold label" in done.stderr) == (3, True)
+    found = compared(tmp_path / "a.csv", tmp_path / "a.csv", "--gold", "label")
+    assert found["metrics"]["accuracy"]["first"] == 0.5
+
+
 def test_sets_of_labels_are_classes(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl", [["x", "y"], ["z"]], [["x"], ["z"]])
     b = write(tmp_path / "b.jsonl", [["x"], []], [["x"], ["z"]])

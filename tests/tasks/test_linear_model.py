@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors.torch import save_file
 
 from plmctl.core.errors import DataError
 from plmctl.tasks.baselines import score_baselines
+from plmctl.tasks.choices import Choice
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.entity_typing import EntityTyping
 from plmctl.tasks.linear_model import CARD, TENSORS, fit_models, is_linear, load_linear
@@ -35,6 +37,12 @@ ENTITY = [{"start": 0, "end": 1, "id": "", "type": ""}]
 SETS = examples(
     [({**each.fields, "entities": ENTITY}, [each.label, "any"]) for each in CLASSES[:4]]
 )
+CHOICES = examples(
+    [
+        ({"text": "it is", "choices": ["cold", "warm"]}, "1"),
+        ({"text": "it is", "choices": ["warm", "cold", "好"]}, "0"),
+    ]
+)
 NUMBERS = examples([({"text": word}, str(n)) for n, word in enumerate(["a b", "b c", "好 c"])])
 
 
@@ -44,8 +52,9 @@ NUMBERS = examples([({"text": word}, str(n)) for n, word in enumerate(["a b", "b
         (build(Classification, ["accuracy"]), CLASSES),
         (build(EntityTyping, ["f1"], threshold=0.5), SETS),
         (build(Regression, ["pearson"]), NUMBERS),
+        (build(Choice, ["accuracy"]), CHOICES),
     ],
-    ids=["classes", "sets", "numbers"],
+    ids=["classes", "sets", "numbers", "choices"],
 )
 def test_a_kept_model_gives_the_answers_of_the_comparison(
     task: Any, rows: Any, tmp_path: Path
@@ -63,6 +72,8 @@ def test_a_kept_model_gives_the_answers_of_the_comparison(
         assert {metric: scores[metric] for metric in task.metrics} == found.scores["dev"][name]
         one_by_one = [row for each in rows for row in again.answer(task, [each])]
         assert one_by_one == predicted
+        new = [replace(each, label=None) for each in rows]
+        assert again.answer(task, new) == [{**row, "gold": None} for row in predicted]
 
 
 def test_probabilities_are_the_softmax_of_weighted_counts() -> None:
