@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from plmctl.core.errors import list_some
 from plmctl.core.terminal import counted
@@ -28,6 +29,8 @@ class ScoredFiles:
         settings: The settings of the task on the command line, without the path.
         checkpoint: The folder of the weights.
         decision: The fitted decision of the checkpoint, in words.
+        answered: The rows that the decision answers, by `measure_answered`, and its verdict on the
+            goal; empty without a bound of unsure.
         precision: The numbers of the computation.
         runtime: The library of the computation, "" for PyTorch.
         time: The end of the evaluation.
@@ -41,6 +44,7 @@ class ScoredFiles:
     settings: Sequence[str] = ()
     checkpoint: str = ""
     decision: str = ""
+    answered: Mapping[str, Any] = field(default_factory=dict)
     precision: str = "fp32"
     runtime: str = ""
     time: str = field(default="", compare=False)

@@ -23,6 +23,7 @@ from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import counted
 from plmctl.report.text import format_number
+from plmctl.tasks.calibration import LabelDecision, describe_answered, measure_answered
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.scores.below import TESTS
 from plmctl.tasks.scores.metrics import spell_metric
@@ -54,7 +55,11 @@ class OtherScore(NamedTuple):
         within = f" ({ends})" if ends else ""
         where = self.scored.describe(public=public, best=best)
         rows = f"{counted(self.scored.rows, 'row')} of " if self.scored.own else ""
-        return f"{self.name}: {self.metric} {format_number(self.value)}{within}, {rows}{where}"
+        known, count = self.scored.answered, self.scored.rows
+        kept = f"; answered: {describe_answered(known, count)}" if known else ""
+        return (
+            f"{self.name}: {self.metric} {format_number(self.value)}{within}, {rows}{where}{kept}"
+        )
 
 
 class DecidedRun(NamedTuple):
@@ -65,22 +70,24 @@ class DecidedRun(NamedTuple):
         predictions: The predictions of each split.
         how: The decision in words; "" without one.
         applied: whether they are by that decision; else `how` says why not.
-        fitted: The split that the decision was fitted to; "" without one.
+        decision: The decision; None without one.
         note: A remark on the answers to test.
         scored: The file and conditions of test by `plmctl eval`; None where training has scored it.
         best: The name of the checkpoint of the run.
         others: The scores of other files by `plmctl eval`.
+        answered: {split: the rows that the decision answers, in words}.
     """
 
     result: dict[str, Any]
     predictions: dict[str, list[dict[str, Any]]]
     how: str
     applied: bool
-    fitted: str = ""
+    decision: LabelDecision | None = None
     note: str = ""
     scored: ScoredFiles | None = None
     best: str = ""
     others: Sequence[OtherScore] = ()
+    answered: Mapping[str, str] = {}
 
     def describe_others(self, *, public: bool = False) -> list[str]:
         """A line on each score of another file."""
@@ -95,7 +102,13 @@ class DecidedRun(NamedTuple):
         """The kind of these scores, behind "scores are"; "" without a decision."""
         if not (self.how and self.applied):
             return self.how
-        return f"those of {answers}: {self.how}; the loss is without that"
+        kept = "".join(f"; answered of {split}: {said}" for split, said in self.answered.items())
+        return f"those of {answers}: {self.how}; the loss is without that{kept}"
+
+    def is_fitted_to(self, split: str, rows: int) -> bool:
+        """Whether a part of the decision was fitted to so many rows of a split."""
+        known = self.decision.fitted.values() if self.decision else ()
+        return any(own.has_name(split, rows) for origins in known for own in origins)
 
 
 def find_decided(run: Path) -> Path | None:
@@ -126,11 +139,10 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
         how = f"from before calibration; plmctl eval checkpoint={run} has those with it"
         return DecidedRun(result, found, how, applied=False) if checkpoint else None
     metrics, intervals, how = dict(result.get("metrics", {})), dict(result.get("intervals", {})), ""
-    fitted, note, changed = "", "", list[str]()
-    scored = None
+    note, changed = "", list[str]()
+    decision, scored = None, None
     if checkpoint is not None:
         decision = read_decision(checkpoint)
-        fitted = decision.fitted if decision else ""
         for split, rows in found.items():
             decided, said = decide_by_kept(checkpoint, task, rows)
             if said and split in metrics:
@@ -148,7 +160,8 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
     tests = {**result.get(TESTS, {}), **round_floats(tests)}
     result = {**result, "metrics": metrics, "intervals": intervals, TESTS: tests}
     own = tested.stem if tested else ""
-    about: Any = {"fitted": fitted, "note": note, "scored": scored}
+    about: Any = {"decision": decision, "note": note, "scored": scored}
+    about["answered"] = _describe_answered(decision, {split: found[split] for split in changed})
     about["others"] = [each for each in _score_others(run, task, result) if each.name != own]
     return DecidedRun(result, found, how, applied=True, best=name_best(run), **about)
 
@@ -164,6 +177,18 @@ def _score_others(run: Path, task: Task, result: Mapping[str, Any]) -> Iterator[
             interval = find_intervals(task, rows).get(metric)
             spelled = spell_metric(metric, result.get("percent") or ())
             yield OtherScore(name, spelled, value, interval, about)
+
+
+def _describe_answered(
+    decision: LabelDecision | None, found: Mapping[str, Sequence[dict[str, Any]]]
+) -> dict[str, str]:
+    """{split: the rows that have an answer} by a decision with a bound of unsure."""
+    if decision is None or not decision.sure:
+        return {}
+    return {
+        split: describe_answered(measure_answered(rows, decision.goal), len(rows))
+        for split, rows in found.items()
+    }
 
 
 def name_best(run: Path) -> str:

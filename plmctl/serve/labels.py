@@ -66,7 +66,7 @@ def set_least(decision: LabelDecision | None, least: float | None) -> LabelDecis
     """The decision with another least probability of an answer, where it is known; a model without
     labels has no use for it.
     """
-    return decision if least is None else replace(decision or LabelDecision(), sure=least)
+    return decision if least is None else replace(decision or LabelDecision(), sure=least, goal=0.0)
 
 
 class LabelEngine:

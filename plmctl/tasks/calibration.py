@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.tasks.answers.base import HALF, Threshold
+from plmctl.tasks.fitted_rows import FittedRows, join_origins
 from plmctl.tasks.intervals import find_own_intervals, wilson
+from plmctl.tasks.record import Examples
 from plmctl.tasks.scores.types import find_threshold
 from plmctl.tasks.task import Task
 
@@ -22,10 +24,13 @@ BINS = 15
 WARMEST = 20.0  # the hottest temperature tried; the coldest is 1 by it
 TRIED = 200  # thresholds, from equally many probabilities each
 UNSURE = "unsure"  # the entry of a prediction whose guess has too small a probability
+MET, MISSED, UNDECIDED = "met", "missed", "undecided"  # verdicts on a wished accuracy
 LEAST = 1e-12  # a probability below it is taken for it
 
 
 INSIDE = "the temperature in its weights"  # where `convert` has left 1 of it
+TEMPERATURE, THRESHOLD, SURE = "temperature", "threshold", "sure"  # parts that are fitted
+Origins = tuple[FittedRows, ...]  # several of an ensemble
 
 
 @dataclass(frozen=True)
@@ -37,31 +42,79 @@ class LabelDecision:
         threshold: the least probability of `label`, or of any number of labels one for all, or
             {label: its own}; None: as the task decides.
         label: The positive one of two labels; the threshold applies to its probability.
-        fitted: the split that they are from.
+        fitted: {`TEMPERATURE`, `THRESHOLD` or `SURE`: the rows that this part is from}.
         sure: The least probability of a guess; a less probable one is `UNSURE`.
+        goal: The accuracy of answered rows that `sure` was fitted for; 0: not known.
     """
 
     temperature: float = 1.0
     threshold: Threshold | None = None
     label: str | None = None
-    fitted: str = ""
+    fitted: Mapping[str, Origins] = field(default_factory=dict)
     sure: float = 0.0
+    goal: float = 0.0
+
+    @classmethod
+    def fitted_on(
+        cls,
+        split: str,
+        temperature: float = 1.0,
+        threshold: Threshold | None = None,
+        label: str | None = None,
+        sure: float = 0.0,
+    ) -> LabelDecision:
+        """A decision of which all parts are from one split, as earlier versions kept it."""
+        parts = {THRESHOLD: threshold is not None, SURE: bool(sure)}
+        parts[TEMPERATURE] = temperature != 1 or not any(parts.values())
+        known = {part: (FittedRows(split),) for part, there in parts.items() if there and split}
+        return cls(temperature, threshold, label, known, sure)
 
     def describe(self) -> str:
-        """`temperature 1.31, threshold 0.27 of yes, fitted on dev`."""
-        parts = [_describe_temperature(self.temperature)] if self.temperature != 1 else []
+        """`temperature 1.31, threshold 0.27 of yes, fitted on dev; unsure below 0.9, fitted on
+        test`.
+        """
+        said: dict[str, list[str]] = {}
+        for part, words in self._spell_parts().items():
+            said.setdefault(self.spell_origin(part), []).append(words)
+        return "; ".join(
+            ", ".join([*words, *([f"fitted on {origin}"] if origin else [])])
+            for origin, words in said.items()
+        )
+
+    def _spell_parts(self) -> dict[str, str]:
+        """{part: its value in words}."""
+        parts = {}
+        if self.temperature != 1:
+            parts[TEMPERATURE] = _describe_temperature(self.temperature)
+        elif TEMPERATURE in self.fitted:
+            parts[TEMPERATURE] = INSIDE
         if isinstance(self.threshold, Mapping):
             low, high = min(self.threshold.values()), max(self.threshold.values())
             count = len(self.threshold)
-            parts.append(f"thresholds of {count} labels, from {low:.4g} to {high:.4g}")
+            parts[THRESHOLD] = f"thresholds of {count} labels, from {low:.4g} to {high:.4g}"
         elif self.threshold is not None:
             of = f" of {self.label}" if self.label else ""
-            parts.append(f"threshold {self.threshold:.4g}{of}")
+            parts[THRESHOLD] = f"threshold {self.threshold:.4g}{of}"
         if self.sure:
-            parts.append(f"unsure below {self.sure:.4g}")
-        if not self.fitted:
-            return ", ".join(parts)
-        return ", ".join([*(parts or [INSIDE]), f"fitted on {self.fitted}"])
+            goal = f" for accuracy {self.goal:g}" if self.goal else ""
+            parts[SURE] = f"unsure below {self.sure:.4g}{goal}"
+        return parts
+
+    def spell_origin(self, part: str) -> str:
+        """The rows that a part was fitted to, in words; "" where they are not known."""
+        return self.spell_origins().get(part, "")
+
+    def spell_origins(self) -> dict[str, str]:
+        """{part: the rows that it was fitted to}."""
+        return {part: join_origins(origins) for part, origins in self.fitted.items()}
+
+    def find_refitted(self, split: str, examples: Examples) -> set[str]:
+        """The parts that were fitted to rows like these."""
+        return {
+            part
+            for part, origins in self.fitted.items()
+            if any(origin.covers(split, examples) for origin in origins)
+        }
 
     def check(self, task: Task, row: Row) -> None:
         """ConfigError where predictions like this one lack a named probability."""
@@ -73,8 +126,9 @@ class AskedDecision(LabelDecision):
 
     def describe(self) -> str:
         fitted = LabelDecision(self.temperature, self.threshold, self.label, self.fitted)
-        said = "" if fitted == LabelDecision(fitted=self.fitted) else fitted.describe()
-        return "; ".join(filter(None, (said, f"unsure below {self.sure:.4g}, as asked")))
+        return "; ".join(
+            filter(None, (fitted.describe(), f"unsure below {self.sure:.4g}, as asked"))
+        )
 
     def check(self, task: Task, row: Row) -> None:
         if not has_labels(row):
@@ -87,7 +141,8 @@ def ask_sure(decision: LabelDecision | None, least: float | None) -> LabelDecisi
     if least is None:
         return decision
     own = decision or LabelDecision()
-    return AskedDecision(own.temperature, own.threshold, own.label, own.fitted, least)
+    fitted = {part: origins for part, origins in own.fitted.items() if part != SURE}
+    return AskedDecision(own.temperature, own.threshold, own.label, fitted, least)
 
 
 def _describe_temperature(temperature: float) -> str:
@@ -112,9 +167,14 @@ def join_decisions(
     found, known = _join_thresholds(tasks, kept), [each for each in kept if each and each.sure]
     if not known:
         return found
-    fitted = " and ".join(dict.fromkeys(each.fitted for each in known))
-    sure = math.fsum(each.sure for each in known) / len(kept)
-    return replace(found or LabelDecision(fitted=fitted), sure=sure)
+    own = found or LabelDecision()
+    goals = {each.goal for each in known}
+    return replace(
+        own,
+        fitted={**own.fitted, SURE: _join_fitted(known, SURE)},
+        sure=math.fsum(each.sure for each in known) / len(kept),
+        goal=goals.pop() if len(goals) == 1 else 0.0,
+    )
 
 
 def _join_thresholds(
@@ -123,14 +183,19 @@ def _join_thresholds(
     known = [each for each in kept if each is not None and each.threshold is not None]
     if not known and all(_threshold_of(task) == _threshold_of(tasks[0]) for task in tasks):
         return None
-    fitted = " and ".join(dict.fromkeys(each.fitted for each in known))
+    fitted = {THRESHOLD: _join_fitted(known, THRESHOLD)} if known else {}
     if known and (label := known[0].label) is not None:
         sides = [_side_of(each, label) for each in kept]
         return LabelDecision(1.0, math.fsum(sides) / len(sides), label, fitted)
     names = tasks[0].names
-    own = [_spread(task, each, names) for task, each in zip(tasks, kept, strict=True)]
-    mean = {name: math.fsum(each[name] for each in own) / len(own) for name in names}
+    spread = [_spread(task, each, names) for task, each in zip(tasks, kept, strict=True)]
+    mean = {name: math.fsum(each[name] for each in spread) / len(spread) for name in names}
     return LabelDecision(1.0, mean, fitted=fitted)
+
+
+def _join_fitted(known: Sequence[LabelDecision], part: str) -> Origins:
+    """The rows of a part of all members."""
+    return tuple(dict.fromkeys(own for each in known for own in each.fitted.get(part, ())))
 
 
 def _side_of(decision: LabelDecision | None, label: str) -> float:
@@ -221,8 +286,10 @@ def fit_sure(rows: Sequence[Row], accuracy: float) -> float:
     return float(sure[order][reached[-1]])
 
 
-def measure_answered(rows: Sequence[Row]) -> dict[str, Any]:
-    """{rows, share} of the answered rows; of labelled ones also {accuracy, interval}, with 95%."""
+def measure_answered(rows: Sequence[Row], goal: float = 0.0) -> dict[str, Any]:
+    """{rows, share} of the answered rows; of labelled ones also {accuracy, interval}, with 95%.
+    With a wished accuracy also {goal, verdict}: the interval is above it, below it, or holds it.
+    """
     own = [dict(row) for row in rows if not row.get(UNSURE)]
     found: dict[str, Any] = {"rows": len(own), "share": len(own) / len(rows)}
     if not own or any(row["gold"] is None for row in own):
@@ -232,7 +299,11 @@ def measure_answered(rows: Sequence[Row]) -> dict[str, Any]:
     if ends is None:  # draws of bundles that are alike do not differ
         units = len({row.get("bundle", number) for number, row in enumerate(own)})
         ends = wilson(found["accuracy"] * units, units)
-    return found | {"interval": ends}
+    found["interval"] = ends
+    if not goal:
+        return found
+    verdict = MET if ends[0] >= goal else MISSED if ends[1] < goal else UNDECIDED
+    return found | {"goal": goal, "verdict": verdict}
 
 
 def describe_answered(known: Mapping[str, Any], count: int) -> str:
@@ -241,7 +312,9 @@ def describe_answered(known: Mapping[str, Any], count: int) -> str:
     if "accuracy" not in known:
         return share
     ends = " (95% {:.4f} to {:.4f})".format(*known["interval"]) if "interval" in known else ""
-    return f"{share}, accuracy {known['accuracy']:.4f}{ends} of these; the others are {UNSURE}"
+    goal = ", goal {goal:g} {verdict}".format(**known) if "goal" in known else ""
+    accuracy = f"accuracy {known['accuracy']:.4f}{ends} of these{goal}"
+    return f"{share}, {accuracy}; the others are {UNSURE}"
 
 
 def _score_right(rows: Sequence[Row]) -> dict[str, float]:
@@ -261,10 +334,23 @@ def has_labels(row: Row) -> bool:
 
 
 def fit_decision(
-    task: Task, rows: Sequence[Row], wanted: Sequence[str], *, split: str
+    task: Task,
+    rows: Sequence[Row],
+    wanted: Sequence[str],
+    *,
+    origin: FittedRows,
+    kept: LabelDecision | None = None,
 ) -> LabelDecision:
-    """The temperature of the least loss, then the threshold of the best first metric, on the rows
-    of a labelled split. Only the `wanted` ones are fitted.
+    """The temperature of the least loss, then the threshold of the best first metric, on labelled
+    rows. Only the `wanted` ones are fitted. A kept temperature stays else, and a kept threshold is
+    fitted again to a new temperature.
+
+    Args:
+        task: The task.
+        rows: The predictions, without a decision.
+        wanted: "temperature", and "threshold" or "thresholds".
+        origin: The rows, as the decision names them.
+        kept: The earlier decision; None for the first one.
 
     Raises:
         UsageError: The predictions have no such thing.
@@ -277,22 +363,30 @@ def fit_decision(
         )
     if any(row["gold"] is None for row in rows):
         raise UsageError("calibrate: these texts have no labels\n  fix: split=dev")
-    temperature = _fit_temperature(rows) if "temperature" in wanted else 1.0
     if {"threshold", "thresholds"} <= {*wanted}:
         raise UsageError(
             "calibrate: threshold is one for all labels, thresholds are one for each"
             "\n  fix: calibrate=[thresholds]"
         )
-    if "thresholds" in wanted:
-        if not several:
-            raise UsageError(
-                f"calibrate: task={task.name} guesses one label, and thresholds are of any number"
-                " each\n  fix: calibrate=[threshold]"
-            )
-        return LabelDecision(temperature, _fit_each(rows, temperature), fitted=split)
-    if "threshold" in wanted:
-        return _fit_one(task, rows, temperature, split)
-    return LabelDecision(temperature, fitted=split)
+    if "thresholds" in wanted and not several:
+        raise UsageError(
+            f"calibrate: task={task.name} guesses one label, and thresholds are of any number"
+            " each\n  fix: calibrate=[threshold]"
+        )
+    old = kept or LabelDecision()
+    own = {part: known for part, known in old.fitted.items() if part == TEMPERATURE}
+    found = LabelDecision(old.temperature, fitted=own)
+    if TEMPERATURE in wanted:
+        own = {TEMPERATURE: (origin,)}
+        found = LabelDecision(_fit_temperature(rows), fitted=own)
+    own = {**own, THRESHOLD: (origin,)}
+    again = isinstance(old.threshold, Mapping) and not {"threshold"} & {*wanted}
+    if "thresholds" in wanted or again:
+        return replace(found, threshold=_fit_each(rows, found.temperature), fitted=own)
+    if "threshold" in wanted or old.threshold is not None:
+        label, threshold = _fit_one(task, rows, found.temperature)
+        return replace(found, threshold=threshold, label=label, fitted=own)
+    return found
 
 
 def _fit_each(rows: Sequence[Row], temperature: float) -> dict[str, float]:
@@ -308,8 +402,8 @@ def _fit_each(rows: Sequence[Row], temperature: float) -> dict[str, float]:
     return found
 
 
-def _fit_one(task: Task, rows: Sequence[Row], temperature: float, split: str) -> LabelDecision:
-    """The threshold of the best first metric."""
+def _fit_one(task: Task, rows: Sequence[Row], temperature: float) -> tuple[str | None, float]:
+    """(the label of two, the threshold of the best first metric)."""
     several = isinstance(rows[0].get("guess"), list)
     names = list(rows[0]["probabilities"])
     if not several and (isinstance(rows[0]["probabilities"], list) or len(names) != 2):
@@ -332,10 +426,10 @@ def _fit_one(task: Task, rows: Sequence[Row], temperature: float, split: str) ->
 
     def rank(threshold: float) -> tuple[float, float]:
         """The threshold nearest to a half is the best of equal ones."""
-        own = LabelDecision(temperature, threshold, label, split)
+        own = LabelDecision(temperature, threshold, label)
         return sign * task.score(apply_decision(task, rows, own))[metric], -abs(threshold - HALF)
 
-    return LabelDecision(temperature, max(tried, key=rank), label, split)
+    return label, max(tried, key=rank)
 
 
 def apply_decision(

@@ -4,7 +4,7 @@ where there are labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,15 @@ from plmctl.core.rounding import DIGITS
 from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.base import Runtime
 from plmctl.tasks import inference
-from plmctl.tasks.calibration import LabelDecision, describe_answered, measure_answered
+from plmctl.tasks.calibration import (
+    SURE,
+    TEMPERATURE,
+    THRESHOLD,
+    LabelDecision,
+    describe_answered,
+    measure_answered,
+)
+from plmctl.tasks.fitted_rows import FittedRows
 from plmctl.tasks.intervals import describe_scores, find_intervals
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.record import Example
@@ -42,7 +50,14 @@ from plmctl.use.calibrating import (
 from plmctl.use.predict import ScoreTable, Told, predict
 
 Predictions = list[dict[str, Any]]
-CHOSEN = "the bound of unsure was chosen on these rows: the accuracy of others is often lower"
+# {part of a decision that was fitted to the scored rows: (topic, what it makes better)}
+OTHERS = "the accuracy of others is often lower"
+# {part of a decision that was fitted to the scored rows: (topic, what is better on these)}
+REFITTED = {
+    SURE: ("chosen", f"the bound of unsure was chosen on these rows: {OTHERS}"),
+    THRESHOLD: ("threshold", "it was chosen on these rows: {metrics} of others are often worse"),
+}
+TEMPERED = "; the temperature was fitted on these rows: that of others is often larger"
 
 
 @dataclass(frozen=True)
@@ -152,12 +167,14 @@ def conclude_answers(
     if metrics is None:
         metrics = task.score(before) if all(each.is_labelled for each in examples) else {}
     if calibrated or abstain is not None:
-        calibrate(source, task, name, before, calibrated, abstain=abstain)
+        origin = FittedRows.of(name, examples)
+        calibrate(source, task, origin, before, calibrated, abstain=abstain)
     chosen = read_decision(source.folder) if decision is None else decision
     predictions, told = decide(chosen, source.folder, task, before, digits)
     if calibrated:
         warn_of_fit(before, predictions, task.metrics[0])
     changed = bool(told and metrics)
+    own = chosen.find_refitted(name, examples) if chosen else ()
     if changed:
         metrics = {**metrics, **task.score(predictions)}
     new_rows = new_texts or not name.startswith("train")
@@ -168,10 +185,8 @@ def conclude_answers(
         "scored": Told(task.describe_scoring(examples)),
         "split": Told("" if new_texts else whole),
         **(describe_decision(chosen, told, predictions) if chosen and told else {}),
-        **(_describe_effect(before, predictions) if changed else {}),
+        **(_describe_effect(before, predictions, task.metrics, own) if changed else {}),
     }
-    if abstain is not None:
-        remarks["chosen"] = Told(CHOSEN)
     scored = not new_texts or inference.is_answered(examples)
     said: dict[str, Any] = keep_said(remarks)
     said |= {"signatures": task.signatures} if task.signatures else {}
@@ -187,20 +202,33 @@ def describe_decision(decision: LabelDecision, told: str, after: Predictions) ->
         after: The predictions with it.
     """
     numbers = {name: value for name, value in asdict(decision).items() if value}
+    numbers |= {"fitted": origins} if (origins := decision.spell_origins()) else {}
     said = {"decision": Told(told, numbers)}
     if decision.sure:
-        known = measure_answered(after)
+        known = measure_answered(after, decision.goal)
         said["answered"] = Told(describe_answered(known, len(after)), known)
     return said
 
 
-def _describe_effect(before: Predictions, after: Predictions) -> dict[str, Told]:
-    """Remarks on the scores of labelled rows by a decision, by topic."""
+def _describe_effect(
+    before: Predictions, after: Predictions, metrics: Sequence[str], own: Collection[str]
+) -> dict[str, Told]:
+    """Remarks on the scores of labelled rows by a decision, by topic.
+
+    Args:
+        before: The predictions without it.
+        after: The predictions with it.
+        metrics: The metrics of the task.
+        own: The parts of the decision that were fitted to these rows.
+    """
     said = {"loss": Told("loss of the answers without the decision")}
-    said["log loss"] = describe_loss(before, after)
+    effects = {"log loss": describe_loss(before, after)}
     if error := describe_calibration(before, after):
-        said["calibration error"] = error
-    return said
+        effects["calibration error"] = error
+    more = TEMPERED if TEMPERATURE in own else ""
+    said |= {topic: replace(told, text=told.text + more) for topic, told in effects.items()}
+    known = [REFITTED[part] for part in own if part in REFITTED]
+    return said | {topic: Told(words.format(metrics=", ".join(metrics))) for topic, words in known}
 
 
 def warn_of_known(home: Path, examples: Sequence[Example], *, single: bool) -> dict[str, Told]:

@@ -11,11 +11,14 @@ from typing import Any
 
 from plmctl.artifacts.kept_decision import KEY, read_decision, write_decision
 from plmctl.artifacts.loading import Loaded, Source
-from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import WARN, remark
 from plmctl.tasks.calibration import (
+    SURE,
+    THRESHOLD,
+    UNSURE,
     LabelDecision,
     apply_decision,
     fit_decision,
@@ -24,6 +27,7 @@ from plmctl.tasks.calibration import (
     measure_calibration,
     measure_loss,
 )
+from plmctl.tasks.fitted_rows import FittedRows
 from plmctl.tasks.task import Task
 from plmctl.use.predict import Told
 
@@ -34,7 +38,7 @@ FEW = 100  # examples, of which what is fitted to them says little
 def calibrate(
     source: Source,
     task: Task,
-    split: str,
+    origin: FittedRows,
     rows: Sequence[dict[str, Any]],
     fitted: Sequence[str],
     *,
@@ -45,22 +49,60 @@ def calibrate(
     Args:
         source: The folder of the model.
         task: Its task.
-        split: The name of the split.
-        rows: The predictions on it, without a decision.
+        origin: The rows, as the decision names them.
+        rows: The predictions on them, without a decision.
         fitted: The numbers to fit; none: the kept ones stay.
-        abstain: The wished accuracy of the rows that are answered; None: all are answered.
+        abstain: The wished accuracy of the rows that are answered; None: as before.
     """
     if source.published:
         allowed = "a checkpoint of plmctl: a published folder is not written to"
         fix = spell_line("convert", source.folder, "--to", "plmctl", "--out", "converted")
         name, value = ("calibrate", list(fitted)) if fitted else ("abstain", abstain)
         raise ConfigError(name, value, allowed, fix=fix)
-    kept = None if fitted else read_decision(source.folder)
-    decision = kept or fit_decision(task, rows, fitted, split=split)
+    kept = read_decision(source.folder) or LabelDecision()
+    decision = kept
+    if fitted or kept == LabelDecision():
+        decision = fit_decision(task, rows, fitted, origin=origin, kept=kept)
+    if fitted and kept.threshold is not None and not {THRESHOLD, f"{THRESHOLD}s"} & {*fitted}:
+        remark(f"calibrate: {THRESHOLD} is fitted again, to the new probabilities")
     if abstain is not None:
         sure = fit_sure(apply_decision(task, rows, decision), abstain)
-        decision = replace(decision, sure=sure, fitted=split)
+        decision = _bound(decision, sure, abstain, origin)
+    elif kept.sure:
+        decision = _bound_again(source, task, origin, rows, decision, kept)
     write_decision(decision, source.folder)
+
+
+def _bound(decision: LabelDecision, sure: float, goal: float, origin: FittedRows) -> LabelDecision:
+    """The decision with a bound of unsure that these rows gave."""
+    return replace(decision, sure=sure, goal=goal, fitted={**decision.fitted, SURE: (origin,)})
+
+
+def _bound_again(
+    source: Source,
+    task: Task,
+    origin: FittedRows,
+    rows: Sequence[dict[str, Any]],
+    decision: LabelDecision,
+    kept: LabelDecision,
+) -> LabelDecision:
+    """A new decision with the bound for the goal of the old one; without a bound where that is not
+    known or not reached, which a warning says.
+    """
+    old, goal, why = f"{kept.sure:.4g}", kept.goal, "its goal is not known"
+    if goal:
+        try:
+            sure = fit_sure(apply_decision(task, rows, decision), goal)
+        except UsageError as error:
+            why = str(error).partition("\n")[0].partition(": ")[2]
+        else:
+            again = f"fitted again for accuracy {goal:g}: it was {old}, and is {sure:.4g}"
+            remark(f"calibrate: the bound of {UNSURE} is {again}")
+            return _bound(decision, sure, goal, origin)
+    line = spell_line("eval", source.folder, f"abstain={goal or 0.95:g}", f"split={origin.split}")
+    what = f"the bound of {UNSURE}, {old}, is of the old probabilities, and goes: {why}"
+    remark(f"calibrate: {what}\n  fix: {line}", WARN)
+    return decision
 
 
 def decide_again(

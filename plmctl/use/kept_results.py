@@ -79,6 +79,7 @@ def keep_result(
     given = [word for word in overrides if key_of(word).startswith("task.")]
     own = is_own_split(task, source, split)
     stem = Path(where).name.partition(".")[0] if files.is_single(where) else ""
+    told = answered.remarks.get("answered")
     scored = ScoredFiles(
         stem if not own and stem in task.splits.reader.splits else split,
         own=own,
@@ -88,6 +89,7 @@ def keep_result(
         settings=[word for word in given if key_of(word).split(".")[1] != "path"],
         checkpoint=source.folder.name,
         decision=str(answered.remarks.get("decision", "")),
+        answered=told.value if told else {},
         precision=how["precision"].name,
         runtime=how["runtime"].describe(),
         time=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -42,10 +42,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / f"{split}.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
     words = ("task=classification", f"task.path={place}", f"run.dir={place / 'run'}")
     run("finetune", *words, *SMALL, *SHORT)
-    write_decision(LabelDecision(2.5, fitted="dev"), find(place / "run"))
+    write_decision(LabelDecision.fitted_on("dev", 2.5), find(place / "run"))
     answers = evaluate(place / "run", place / "tempered.jsonl")
     threshold = between([row["probabilities"]["1"] for row in answers])
-    write_decision(LabelDecision(2.5, threshold, "1", "dev"), find(place / "run"))
+    write_decision(LabelDecision.fitted_on("dev", 2.5, threshold, "1"), find(place / "run"))
     return place
 
 
@@ -117,7 +117,7 @@ def test_the_temperature_is_in_the_head_of_the_task_whatever_its_name(
     (tmp_path / "sets.tsv").write_text(table, encoding="utf-8")
     words = ("task=multilabel", f"task.path={tmp_path}/sets.tsv", f"run.dir={tmp_path / 'run'}")
     run("finetune", *words, "task.dev_share=0.5", *SMALL, *SHORT)
-    write_decision(LabelDecision(2.5, fitted="dev"), find(tmp_path / "run"))
+    write_decision(LabelDecision.fitted_on("dev", 2.5), find(tmp_path / "run"))
     answers = evaluate(tmp_path / "run", tmp_path / "before.jsonl")
     convert(tmp_path / "run", tmp_path / "hf", to="hf")
     assert read_decision(tmp_path / "hf") is None  # all of it is in the weights
@@ -131,9 +131,9 @@ def test_the_temperature_is_in_the_head_of_the_task_whatever_its_name(
 def test_an_export_says_what_it_decides_by(
     trained: Path, exported: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = json.loads((exported / "config.json").read_text(encoding="utf-8"))["plmctl_decision"]
     threshold = kept_in(trained).threshold
-    assert kept == asdict(LabelDecision(1.0, threshold, "1", "dev"))
+    whole = LabelDecision.fitted_on("dev", 2.5, threshold, "1")
+    assert read_decision(exported) == replace(whole, temperature=1.0)
     lines = (
         "the temperature 2.5, fitted on dev, is in the weights",
         f"1 from a probability of {threshold:.4g} on, fitted on dev, is in config.json",

@@ -35,7 +35,7 @@ TASK = {
 }
 SHARES, GOLD = [0.45, 0.3, 0.1, 0.6], "yyny"  # of y: a threshold of 0.25 makes all right
 HOW = "threshold 0.25 of y, fitted on dev"
-THRESHOLD = LabelDecision(1.0, 0.25, "y", "dev")
+THRESHOLD = LabelDecision.fitted_on("dev", 1.0, 0.25, "y")
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_the_verdict_on_decided_answers_has_their_own_test(
     rows = [{"id": str(n), "gold": gold, "guess": gold} for n, gold in enumerate(GOLD)]
     write_predictions(folder_of(run, "words"), "dev", rows)
     write_json(run / BASELINES, {"dev": {"words": {"accuracy": 1.0}}})
-    calibrate(run, monkeypatch, LabelDecision(2.0, None, None, "dev"))
+    calibrate(run, monkeypatch, LabelDecision.fitted_on("dev", 2.0))
     told = "is below that without pretraining (words 1.0000, p 0.5000)"
     assert told in words_of(run)
     assert told in make_card(run, RunLog.read_started(run).config)

@@ -69,7 +69,11 @@ def test_the_threshold_of_an_ensemble_is_the_mean_of_those_of_its_members() -> N
     """As many as each above its own on average; a member without one decides at a half, and one
     that states it for the other label means one less it.
     """
-    kept = [LabelDecision(1.3, 0.2, "b", "dev"), None, LabelDecision(1.0, 0.75, "a", "test")]
+    kept = [
+        LabelDecision.fitted_on("dev", 1.3, 0.2, "b"),
+        None,
+        LabelDecision.fitted_on("test", 1.0, 0.75, "a"),
+    ]
     found = join_decisions([task()] * 3, kept)
     assert found is not None
     assert found.threshold == pytest.approx((0.2 + 0.5 + 0.25) / 3)
@@ -80,15 +84,15 @@ def test_the_threshold_of_an_ensemble_is_the_mean_of_those_of_its_members() -> N
         assert row["guess"] == "ab"[above], shares
     (tie,) = join(task(), labelled(0.6, 0.1), votes=True, decision=found)  # mean 0.35
     assert tie["guess"] == "b"
-    assert join_decisions([task()] * 2, [None, LabelDecision(2.0, fitted="dev")]) is None
+    assert join_decisions([task()] * 2, [None, LabelDecision.fitted_on("dev", 2.0)]) is None
 
 
 def test_an_ensemble_is_unsure_by_its_mean_and_not_by_its_first_member() -> None:
     """The least probability is the mean of those of the members, 0 of one without any."""
     kept = [
-        LabelDecision(1.0, fitted="dev", sure=0.9),
+        LabelDecision.fitted_on("dev", sure=0.9),
         None,
-        LabelDecision(fitted="test", sure=0.9),
+        LabelDecision.fitted_on("test", sure=0.9),
     ]
     found = join_decisions([task()] * 3, kept)
     assert found is not None
@@ -104,7 +108,7 @@ def test_an_ensemble_is_unsure_by_its_mean_and_not_by_its_first_member() -> None
 
 def test_the_thresholds_of_labels_that_each_are_decided() -> None:
     several = [task(answer=SetAnswer()), task(answer=SetAnswer(threshold={"a": 0.1}))]
-    found = join_decisions(several, [LabelDecision(1.0, 0.2, fitted="dev"), None])
+    found = join_decisions(several, [LabelDecision.fitted_on("dev", 1.0, 0.2), None])
     assert found is not None
     assert found.threshold == pytest.approx({"a": 0.15, "b": 0.35})
     alone = join_decisions(several, [None, None])  # settings of tasks differ, too

@@ -23,6 +23,7 @@ from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.tasks.answers.label_loss import EachLabelLoss
 from plmctl.tasks.baselines import score_baselines
 from plmctl.tasks.calibration import LabelDecision, apply_decision, fit_decision
+from plmctl.tasks.fitted_rows import FittedRows
 from plmctl.tasks.readers.label_table import LabelTable
 from plmctl.tasks.record import Example
 from plmctl.tasks.scores import label_sets as multilabel_score
@@ -165,7 +166,7 @@ def predictions(seed: int) -> list[dict[str, Any]]:
 
 def test_one_threshold_for_all_has_the_best_first_metric() -> None:
     task, rows = make("task.metrics=[macro_f1]"), predictions(1)
-    found = fit_decision(task, rows, ["threshold"], split="dev")
+    found = fit_decision(task, rows, ["threshold"], origin=FittedRows("dev"))
 
     def score(threshold: float) -> float:
         own = LabelDecision(threshold=threshold)
@@ -178,7 +179,7 @@ def test_one_threshold_for_all_has_the_best_first_metric() -> None:
 def test_each_label_has_the_threshold_of_its_best_f1() -> None:
     task, rows = make("task.metrics=[macro_f1]"), predictions(2)
     rows = [{**row, "probabilities": {**row["probabilities"], "new": 0.7}} for row in rows]
-    found = fit_decision(task, rows, ["thresholds"], split="dev")
+    found = fit_decision(task, rows, ["thresholds"], origin=FittedRows("dev"))
     assert isinstance(found.threshold, dict)
     assert found.threshold["new"] == 0.5  # no row has it
     assert found.describe().startswith("thresholds of 4 labels, from ")
@@ -192,16 +193,16 @@ def test_each_label_has_the_threshold_of_its_best_f1() -> None:
     for name in NAMES[:3]:
         best = max(f1(name, n / 500) for n in range(1, 500))
         assert f1(name, found.threshold[name]) == pytest.approx(best)
-    together = fit_decision(task, rows, ["threshold"], split="dev")
+    together = fit_decision(task, rows, ["threshold"], origin=FittedRows("dev"))
     each, all_ = (
         task.score(apply_decision(task, rows, own))["macro_f1"] for own in (found, together)
     )
     assert each > all_
     with pytest.raises(UsageError, match=r"one for all.*\n  fix: 'calibrate=\[thresholds\]'"):
-        fit_decision(task, rows, ["threshold", "thresholds"], split="dev")
+        fit_decision(task, rows, ["threshold", "thresholds"], origin=FittedRows("dev"))
     one = [{"gold": "a", "guess": "a", "probabilities": {"a": 0.7, "b": 0.3}}]
     with pytest.raises(UsageError, match=r"guesses one label.*\n  fix: 'calibrate=\[threshold\]'"):
-        fit_decision(task, one, ["thresholds"], split="dev")
+        fit_decision(task, one, ["thresholds"], origin=FittedRows("dev"))
 
 
 LAYOUTS = {

@@ -134,7 +134,7 @@ def describe_error(run: ReportedRun, split: str, rows: Sequence[Mapping[str, Any
     """A sentence on the calibration error of a split; "" where no label has a probability."""
     if not rows or rows[0].get("gold") is None or not has_class_probabilities(rows[0]):
         return ""
-    fitted = run.decided is not None and run.decided.fitted == split
+    fitted = run.decided is not None and run.decided.is_fitted_to(split, len(rows))
     return (
         f"Expected calibration error: {format_percent(measure_calibration(rows)[0])}, of"
         f" {len(rows):,} examples of {split} in {BINS} intervals of the probability of the guess"
