@@ -196,6 +196,8 @@ class TrainOnTask(Train):
 
 @dataclass(frozen=True)
 class Eval(Record):
+    instead_of_null = "data.valid_share=0"
+
     noise: Any = None  # validation always sees the same masks, whatever the run's own noise
     batch_size: Batch | None = None  # null: that of training
     rows: Count | None = 1024  # at most; null: all

@@ -13,7 +13,14 @@ from plmctl.config.command import find_command
 from plmctl.config.other_names import guess, ours
 from plmctl.config.schema import MANY, SAVED, hints
 from plmctl.config.spec import Provenance, Record, RunSpec, freeze
-from plmctl.core.errors import ConfigError, UsageError, did_you_mean, find_meant, raise_all
+from plmctl.core.errors import (
+    ConfigError,
+    UsageError,
+    did_you_mean,
+    find_meant,
+    list_some,
+    raise_all,
+)
 from plmctl.core.spelling import spell_setting
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.core.values import fit
@@ -97,9 +104,10 @@ def _make_record(
             values[key] = _make_record(hint, value, f"{where}.", errors, top=top, plugins=plugins)
         else:
             names = list(hints(hint))
-            allowed = f"is a group of settings: {', '.join(names)}"
+            allowed = f"is a group of settings: {list_some(names)}"
             meant = find_meant(value, names) or names[0]
-            errors.append(ConfigError(where, value, allowed, fix=f"{where}.{meant}=..."))
+            fix = f"{where}.{meant}=..." if value is not None else hint.instead_of_null
+            errors.append(ConfigError(where, value, allowed, fix=fix))
     return kind(**values)
 
 

@@ -75,6 +75,8 @@ class Part(Keyed):
 class Record(Keyed):
     """A base for frozen dataclasses of settings, whose fields are also the keys of a mapping."""
 
+    instead_of_null = "leave it out"  # the fix where a group of settings is null
+
     def __getitem__(self, key: str) -> Any:
         if key not in self._keys():
             raise KeyError(key)

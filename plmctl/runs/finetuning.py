@@ -16,11 +16,14 @@ from plmctl.analysis.paired import find_ps
 from plmctl.analysis.runs import RunLog
 from plmctl.artifacts.loading import find, open_source, read_config
 from plmctl.config.asked import is_asked
-from plmctl.config.build import build
+from plmctl.config.build import build, plain
+from plmctl.config.compose import attempt
 from plmctl.config.first_session import first_words
 from plmctl.config.plugins import option
+from plmctl.config.recipes import load, part_files
 from plmctl.config.schema import Finetune
 from plmctl.config.spec import key_of
+from plmctl.core.errors import PlmctlError
 from plmctl.core.rounding import round_floats
 from plmctl.core.spelling import spell_line, spell_setting, spell_word
 from plmctl.core.terminal import remark
@@ -290,16 +293,30 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
 
 
 def _spell_random(session: Session) -> str:
-    """The same fine-tuning from random weights, whose score says what a pretraining of one's own
-    adds; "" where the run began from other weights.
+    """The same fine-tuning of the same model from random weights, whose score says what a
+    pretraining of one's own adds; "" where the run began from other weights, or where no words
+    build its model.
     """
     if not any("step" in each for each in read_origins(session.folder).get("checkpoint", ())):
         return ""
     replaced = ("checkpoint", "kept_layers", "run.")
     words = [w for w in first_words(session.folder) if not key_of(w).startswith(replaced)]
-    run = spell_setting("run.dir", f"{session.folder}-random")
-    own = " ".join([*map(spell_word, words), "checkpoint=null", run])
-    return f"plmctl finetune {own}{option(session.spec.plugins)} shows what the pretraining adds"
+    given, folder = session.spec.provenance, session.folder
+    size, wanted = plain(session.spec["size"] or {}), plain(session.spec["model"])
+    named = (name for name, file in part_files("size").items() if load(file) == size)
+    name = next(named, "")
+    words += [f"size={name}"] if name else [f"size.{key}={n}" for key, n in size.items()]
+    words.append("checkpoint=null")
+    try:
+        built = attempt(replace(given, overrides=tuple(words), resume=False)).spec
+    except PlmctlError:
+        return ""
+    if plain(built["model"]) != wanted:
+        return ""
+    own = [*map(spell_word, words), spell_setting("tokenizer.path", folder / "tokenizer")]
+    own += [spell_setting("run.dir", f"{folder}-random")]
+    shown = f"plmctl finetune {' '.join(own)}{option(session.spec.plugins)}"
+    return f"{shown} shows what the pretraining adds"
 
 
 def _find_limits(session: Session, plan: FinetuningPlan, baselines: Baselines) -> dict[str, Any]:

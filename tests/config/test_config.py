@@ -130,8 +130,10 @@ def test_a_slot_that_a_run_needs_cannot(run: Compose, slot: str, word: str) -> N
 
 def test_a_group_of_settings_is_no_value(run: Compose) -> None:
     names = "dir, name, resume, trackers, plugins"
-    told = f"run=null: is a group of settings: {names}\n  fix: run.dir=..."
+    told = f"run=null: is a group of settings: {names}\n  fix: # leave it out"
     assert failure(run, "run=null") == told
+    assert failure(run, "eval=null").endswith("\n  fix: data.valid_share=0")
+    assert re.search(r"share and \d+ more\n", failure(run, "train=null"))
     assert "fix: run.name=..." in failure(run, "run=name")
     answer = failure(
         run,
