@@ -60,6 +60,7 @@ from plmctl.tasks.record import Example
 from plmctl.tasks.scores.bundles import spell_known
 from plmctl.tasks.splits import count_units, describe_bundles
 from plmctl.tasks.task import Task
+from plmctl.tasks.trained_texts import count_text_forms
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints, load_tensors, read_base
@@ -225,11 +226,14 @@ def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> Fr
     return model.kept
 
 
-def _describe_unknown(tokenizer: Tokenizer, split: Split) -> str:
-    """Unknown tokens, and full-width letters that are others than the usual ones."""
+def _describe_unknown(tokenizer: Tokenizer, split: Split, train: Split) -> str:
+    """Unknown tokens, full-width letters that are others than the usual ones, and the other form of
+    Chinese than in train.
+    """
     read = inference.ReadPieces()
     read.add(split.examples, split.rows, tokenizer)
-    return read.describe_unknown()
+    other = read.describe_form(count_text_forms(train.examples)) if split is not train else ""
+    return "; ".join(filter(None, (read.describe_unknown(), other)))
 
 
 def _describe_data(
@@ -285,7 +289,7 @@ def _describe_splits(task: Task, tokenizer: Tokenizer, data: Mapping[str, Split]
         notes = [
             counted(len(split.examples), "example"),
             inference.describe_truncation(split.rows) or "nothing is cut",
-            _describe_unknown(tokenizer, split),
+            _describe_unknown(tokenizer, split, train),
             "" if split is train else inference.describe_overlap(train.examples, split.examples),
         ]
         if name == "dev" and task.splits.held_share:

@@ -29,6 +29,7 @@ from plmctl.tasks.splits import count_common_bundles
 from plmctl.tasks.task import Task
 from plmctl.tasks.trained_texts import hash_contexts, hash_questions
 from plmctl.text.characters import Spelling
+from plmctl.text.hanzi import describe_other_form, find_main_form
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import (
     KNOWING,
@@ -364,7 +365,7 @@ def _cut(seq: Seq) -> Iterator[tuple[int, Seq]]:
         yield start, Seq(seq.ids[part], seq.length[part], tracks)
 
 
-COUNTERS = ("cut", "lost", "wide")
+COUNTERS = ("cut", "lost", "wide", "forms")
 
 
 class ReadPieces:
@@ -376,6 +377,7 @@ class ReadPieces:
         self.first_empty = self.first = ""
         self.lost = Counter[str]()  # unknown characters
         self.wide, self.wide_texts = Counter[str](), 0  # full-width words that are read as others
+        self.forms = Counter[str]()  # texts by the form of their Chinese
 
     def add(self, examples: Examples, rows: Rows, tokenizer: Tokenizer) -> dict[int, float]:
         """A piece more; returns its `find_unread`."""
@@ -386,6 +388,7 @@ class ReadPieces:
         self.wide_texts += len(wide)
         unread = _list_unread(examples, rows, counts, wide)
         self.add_texts(examples, len(unread))
+        self.forms.update(map(find_main_form, map(_join_texts, examples)))
         unknown, ordinary = counts.sum(0).tolist()
         if unknown:
             self.lost.update(count_unknown_characters(tokenizer, map(_join_texts, examples)))
@@ -432,6 +435,10 @@ class ReadPieces:
     def describe_full_width(self) -> str:
         """A sentence on full-width letters and digits, or ""."""
         return describe_full_width(self.wide, self.wide_texts)
+
+    def describe_form(self, trained: Mapping[str, int]) -> str:
+        """A sentence on texts in a form of Chinese that training texts, counted by form, lack."""
+        return describe_other_form(self.forms, trained)
 
     def refuse_unknown(self, name: str) -> None:
         """DataError where the tokenizer does not know most of the texts."""

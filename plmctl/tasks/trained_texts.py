@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.terminal import counted
-from plmctl.storage.atomic import write_bytes
+from plmctl.storage.atomic import write_bytes, write_text
+from plmctl.storage.reading import read_json
 from plmctl.tasks.record import Example, Examples
+from plmctl.text import hanzi
 
 FILE = "trained_texts.bin"  # a file of a run, 8 bytes a text
+FORMS = "trained_forms.json"  # how many of them are in each form of Chinese
 BUNDLES = "trained_bundles.bin"  # alike, of the values of task.columns.bundle
 
 
@@ -43,7 +48,8 @@ def hash_bundles(examples: Examples) -> np.ndarray:
 
 
 def keep_trained(run: Path, examples: Examples, *, bundled: bool = False) -> None:
-    """Write the hashes of the training examples into the folder of their run, each once.
+    """Write the hashes of the training examples into the folder of their run, each once, and the
+    number of Chinese ones by form.
 
     Args:
         run: The folder.
@@ -51,9 +57,24 @@ def keep_trained(run: Path, examples: Examples, *, bundled: bool = False) -> Non
         bundled: Whether a column has their bundles, so that other files have the same ones.
     """
     write_bytes(run / FILE, np.unique(hash_texts(examples)).tobytes())
+    forms = count_text_forms(examples)
+    if any(forms.get(form) for form in hanzi.FORMS):
+        write_text(run / FORMS, json.dumps(forms) + "\n")
     if bundled:
         named = hash_bundles([each for each in examples if each.bundle])
         write_bytes(run / BUNDLES, np.unique(named).tobytes())
+
+
+def count_text_forms(examples: Examples) -> Counter[str]:
+    """{form of Chinese: the examples that are mostly in it}; "" is neither."""
+    return Counter(hanzi.find_main_form(_join(each)) for each in examples)
+
+
+def read_trained_forms(home: Path) -> Mapping[str, int]:
+    """`count_text_forms` of the training texts of a run; {} where the file is missing."""
+    file = home / FORMS
+    found: Mapping[str, int] = read_json(file, fix=f"rm {file}") if file.is_file() else {}
+    return found
 
 
 def read_trained(home: Path, name: str = FILE) -> np.ndarray | None:

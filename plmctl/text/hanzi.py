@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
+FORMS = {"simplified": "s2t", "traditional": "t2s"}  # the preset of OpenCC that changes each
+LEAST = 0.01  # share of texts of a form from which it counts
+
 
 @cache
 def find_form(character: str) -> str:
@@ -30,6 +33,31 @@ def count_forms(counts: Mapping[str, int]) -> Counter[str]:
     for character, count in counts.items():
         found[find_form(character)] += count
     return found
+
+
+def find_main_form(text: str) -> str:
+    """The form of which a text has more characters; "" for none, or as many of both."""
+    counts = {} if text.isascii() else count_forms(Counter(text))
+    few, most = sorted(FORMS, key=lambda form: counts.get(form, 0))
+    return most if counts.get(most, 0) > counts.get(few, 0) else ""
+
+
+def describe_other_form(texts: Mapping[str, int], trained: Mapping[str, int]) -> str:
+    """A remark on texts in a form in which hardly any training text was; "" for none.
+
+    Args:
+        texts: {form: how many of the texts have it for their main form}.
+        trained: The same of the training texts.
+    """
+    known, read = sum(trained.get(form, 0) for form in FORMS), sum(map(texts.get, FORMS, [0, 0]))
+    for form, preset in FORMS.items():
+        own, seen = texts.get(form, 0), trained.get(form, 0)
+        if known and own and own >= LEAST * read and seen < LEAST * known:
+            return (
+                f"{own:,} of {read:,} Chinese texts are {form}, and {seen:,} of {known:,} training"
+                f" texts: convert them, for example with opencc -c {preset}"
+            )
+    return ""
 
 
 def _has(codec: str, character: str) -> bool:

@@ -38,6 +38,7 @@ from plmctl.tasks.trained_texts import (
     find_known_bundles,
     hash_texts,
     read_trained,
+    read_trained_forms,
 )
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import (
@@ -181,7 +182,7 @@ def conclude_answers(
     home, single = source.home, not new_texts
     remarks = {
         **(warn_of_known(home, examples, single=single) if new_rows else {}),
-        **describe_read(read, task),
+        **describe_read(read, task, source.home),
         "scored": Told(task.describe_scoring(examples)),
         "split": Told("" if new_texts else whole),
         **(describe_decision(chosen, told, predictions) if chosen and told else {}),
@@ -268,12 +269,15 @@ def warn_of_bundles(home: Path, examples: Sequence[Example]) -> Told:
     return Told(line, len(own))
 
 
-def describe_read(read: inference.ReadPieces, task: Task) -> dict[str, Told]:
-    """Remarks on the texts that were read, by topic; "" for a topic without one."""
+def describe_read(read: inference.ReadPieces, task: Task, home: Path) -> dict[str, Told]:
+    """Remarks on the texts that were read, by topic; "" for a topic without one. `home`: the folder
+    of the model.
+    """
     return {
         "empty": Told(read.describe_empty(), read.empty),
         "cut": Told(inference.spell_truncation(read.cut), read.cut["any"]),
         "unknown": Told(read.describe_unknown(), read.unknown_share),
+        "form of Chinese": Told(read.describe_form(read_trained_forms(home))),
         "read": Told("; ".join(inference.describe_reading(task.splits.reader))),
         "passed over": Told(inference.describe_skipped(task.splits.reader)),
         "files": Told("; ".join(task.remarks)),

@@ -55,6 +55,11 @@ class Labeller(Protocol):
     """The answers of a task to examples, whoever gives them."""
 
     @property
+    def source(self) -> Source:
+        """The folder of the model, of several that of the first."""
+        ...
+
+    @property
     def task(self) -> Task: ...
 
     @property
@@ -87,9 +92,6 @@ class Labeller(Protocol):
 
 class SingleLabeller(Labeller, Protocol):
     """The answers of one model."""
-
-    @property
-    def source(self) -> Source: ...
 
     @property
     def how(self) -> Mapping[str, Any]:
@@ -316,6 +318,10 @@ class EnsembleLabeller:
     @property
     def task(self) -> Task:
         return self.members[0].task
+
+    @property
+    def source(self) -> Source:
+        return self.members[0].source
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -197,7 +197,7 @@ class _Labelling:
         runtime, asked = self.labeller.runtime.describe(), UNSURE in self.known.decision
         unsure = f"{self.known.unsure:,} of {self.done:,} rows" if asked else ""
         said = {
-            **describe_read(self.known.read, self.labeller.task),
+            **describe_read(self.known.read, self.labeller.task, self.labeller.source.home),
             "decision": Told(self.known.decision),
             UNSURE: Told(unsure, self.known.unsure),
             "runtime": Told(runtime),

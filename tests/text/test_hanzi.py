@@ -4,6 +4,7 @@ knows one of them.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from plmctl.data.check.characters import CharacterCounts, judge_forms
-from plmctl.text.hanzi import count_forms, find_form
+from plmctl.tasks.record import Example
+from plmctl.tasks.trained_texts import count_text_forms, keep_trained, read_trained_forms
+from plmctl.text.hanzi import count_forms, describe_other_form, find_form, find_main_form
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import (
     count_unknown_characters,
@@ -94,3 +97,42 @@ def test_full_width_letters_are_usual_ones(kind: str, tmp_path: Path) -> None:
     assert folded.encode("分 １２ ＡＢ") == wanted
     folded.save(tmp_path)
     assert Tokenizer.load(tmp_path).encode("分 １２ ＡＢ") == wanted
+
+
+def test_the_form_of_a_text_is_that_of_most_of_its_characters() -> None:
+    assert find_main_form(SIMPLIFIED) == "simplified"
+    assert find_main_form(TRADITIONAL) == "traditional"
+    assert find_main_form(SIMPLIFIED + TRADITIONAL) == find_main_form("in English 日本") == ""
+    assert find_main_form("我们 " + TRADITIONAL) == "traditional"
+
+
+@pytest.mark.parametrize(
+    ("texts", "trained", "said"),
+    [
+        (
+            {"simplified": 9, "traditional": 1},
+            {"simplified": 500},
+            "1 of 10 Chinese texts are trad",
+        ),
+        ({"simplified": 3}, {"traditional": 500, "simplified": 4}, "3 of 3 .* 4 of 504 .* -c s2t"),
+        ({"traditional": 9}, {"simplified": 99, "traditional": 1}, None),  # some were in training
+        ({"simplified": 999, "traditional": 1}, {"simplified": 9}, None),  # hardly any
+        ({"traditional": 9}, {"": 500}, None),  # no Chinese
+        ({"": 9}, {"simplified": 9}, None),
+    ],
+)
+def test_texts_in_a_form_that_training_lacks_are_named(
+    texts: dict[str, int], trained: dict[str, int], said: str | None
+) -> None:
+    found = describe_other_form(texts, trained)
+    assert re.match(said, found) if said else not found
+
+
+def test_a_run_keeps_the_forms_of_its_training_texts(tmp_path: Path) -> None:
+    texts = [SIMPLIFIED, TRADITIONAL, SIMPLIFIED, "English"]
+    examples = [Example(str(n), {"text": text}) for n, text in enumerate(texts)]
+    keep_trained(tmp_path, examples)
+    assert read_trained_forms(tmp_path) == {"simplified": 2, "traditional": 1, "": 1}
+    assert count_text_forms(examples) == read_trained_forms(tmp_path)
+    keep_trained(new := tmp_path / "new", examples[3:])
+    assert not read_trained_forms(new)
