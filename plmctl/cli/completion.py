@@ -24,7 +24,8 @@ def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
 
     command = str(ctx.command_path).partition(" ")[2]
     folders = tuple(ctx.params.get("config_dir") or ())
-    words = _join(ctx.params.get("words") or ())
+    # words that bash has cut at their `=`, whole again
+    words = re.sub(r"\n=(?:\n|$)", "=", "\n".join(ctx.params.get("words") or ())).splitlines()
     kind = find_settings(command.rpartition(" ")[2])
     if command == "distill" and any(word.startswith("task=") for word in words):
         kind = find_command("finetune")
@@ -67,11 +68,6 @@ def suggest_pages(ctx: typer.Context, incomplete: str) -> Suggested:
 def _shorten(pairs: Iterable[tuple[str, str]]) -> Suggested:
     """The pairs with meanings of one line."""
     return [(word, shorten(about, LONGEST, placeholder=" ...")) for word, about in pairs]
-
-
-def _join(words: Sequence[str]) -> list[str]:
-    """Words that bash has cut at their `=`, whole again."""
-    return re.sub(r"\n=(?:\n|$)", "=", "\n".join(words)).splitlines()
 
 
 def _take_apart(words: list[str], incomplete: str) -> tuple[str, str, str]:

@@ -94,7 +94,7 @@ def _make_record(
             near = [other] if other else guess(where, known)
             allowed = f"there is no such setting{did_you_mean(near)}"
             errors.append(Unknown(where, value, allowed, meant="".join(near[:1])))
-        elif not _is_group(hint):
+        elif not (inspect.isclass(hint) and issubclass(hint, Record)):
             fitting = _fit_value(kind, key, where, value, hint, errors)
             if isinstance(value, Mapping):
                 errors += [] if plugins is None else check_parts(value, plugins, path=where)
@@ -141,10 +141,6 @@ def _refuse_texts(where: str, value: Mapping[str, Any]) -> list[ConfigError]:
         for name, node in value.items()
         if not isinstance(node, Mapping)
     ]
-
-
-def _is_group(hint: Any) -> bool:
-    return inspect.isclass(hint) and issubclass(hint, Record)
 
 
 def _is_chosen(slot: str, value: Any) -> bool:

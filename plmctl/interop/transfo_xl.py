@@ -63,11 +63,6 @@ SETTINGS: Settings = (
 )
 
 
-def _find_edges(numbers: Numbers) -> list[int]:
-    """Where clusters begin, and the end of the last."""
-    return [0, *numbers.cutoffs, numbers.vocab_size]
-
-
 def _find_ties(numbers: Numbers) -> list[bool]:
     """Whether the projection of each cluster is that of the embedding."""
     ties = numbers.tie_projs
@@ -247,7 +242,7 @@ class TransfoXLFamily(Family):
         if numbers.div_val == 1:
             for table in (f"{TABLE}.0.weight", f"{self.prefix}{TABLE}.0.weight", f"{BIAS}.0.bias"):
                 if table in adapted:
-                    parts = _cut(adapted.pop(table), _find_edges(numbers))
+                    parts = _cut(adapted.pop(table), [0, *numbers.cutoffs, numbers.vocab_size])
                     adapted |= {_renumber(table, i): part for i, part in enumerate(parts)}
         return numbers, adapted
 

@@ -124,7 +124,8 @@ def read_vectors(folder: Path, control: Control = "none", seed: int = 0) -> Grap
     folder = find_vectors(folder) or folder
     record = read_json(folder / RECORD, dict[str, Any], fix=AGAIN)
     entities, relations = (
-        _read_names(folder / f"{name}.txt") for name in ("entities", "relations")
+        tuple(read_text(folder / f"{name}.txt", fix=AGAIN).removesuffix("\n").split("\n"))
+        for name in ("entities", "relations")
     )
     tensors = _read_tables(folder / TABLE)
     inverse = tensors.get("inverse_relation")
@@ -140,10 +141,6 @@ def read_vectors(folder: Path, control: Control = "none", seed: int = 0) -> Grap
             what = f"{len(names):,} names for {len(table):,} vectors"
             raise DataError(what, file=folder / f"{name}.txt", fix=AGAIN)
     return read.controlled(control, seed)
-
-
-def _read_names(file: Path) -> tuple[str, ...]:
-    return tuple(read_text(file, fix=AGAIN).removesuffix("\n").split("\n"))
 
 
 def _read_tables(file: Path) -> dict[str, np.ndarray]:

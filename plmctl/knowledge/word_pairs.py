@@ -134,15 +134,10 @@ def _make_table(
         first = generator.integers(len(words), size=len(pairs))
         step = generator.integers(1, len(words), size=len(pairs))  # to another word
         pairs = np.stack([first, (first + step) % len(words)], 1)
-    unseen = np.array([_hash(word) < held_out for word in words])
+    unseen = np.array([zlib.crc32(word.lower().encode()) / 2**32 < held_out for word in words])
     return PairTable(words, ids, pairs, np.logical_or.reduce(unseen[pairs], axis=1))
 
 
 @lru_cache(maxsize=2)
 def _read_pairs(wordnet: WordNet, relations: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return tuple(pair for name in relations for pair in wordnet.pairs(name))
-
-
-def _hash(word: str) -> float:
-    """In [0, 1)."""
-    return zlib.crc32(word.lower().encode()) / 2**32

@@ -212,7 +212,7 @@ def count_truncation(rows: Rows) -> Counter[str]:
     counts["questions"] = len(np.unique(rows.values["example"]))
     if asked is not None:
         counts["asked"], counts["asked_lost"] = int((asked > 0).sum()), int(asked.sum())
-    counts["any"] = count_cut(rows)
+    counts["any"] = int(_is_cut(rows).sum())
     return counts
 
 
@@ -232,11 +232,6 @@ def spell_truncation(counts: Counter[str]) -> str:
             f" by {counted(counts['asked_lost'], 'token')}"
         )
     return "; ".join(lines)
-
-
-def count_cut(rows: Rows) -> int:
-    """The number of rows that have lost tokens, of their text or of their question."""
-    return int(_is_cut(rows).sum())
 
 
 def find_cut(rows: Rows) -> set[int]:

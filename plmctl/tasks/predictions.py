@@ -208,12 +208,8 @@ class _Column:
 
     def add(self, own: Any, value: Any) -> None:
         self.same = self.same and bool(own == value)
-        self.known = self.known or _is_known(value)
+        self.known = self.known or (value is not None and value not in ([], {}, ""))
         self.parts = self.parts or isinstance(value, Mapping)
-
-
-def _is_known(gold: Any) -> bool:
-    return gold is not None and gold not in ([], {}, "")
 
 
 def _choose_name(name: str, taken: Collection[str]) -> str:

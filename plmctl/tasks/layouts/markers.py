@@ -69,16 +69,11 @@ def make_marks(style: Style, tokenizer: Any, *, types: Sequence[str], first_new:
     return marks
 
 
-def count_new(style: Style, entities: int) -> int:
-    """How many new tokens the marks are."""
-    return 2 * entities if style == "tokens" else 0
-
-
 def add_needs(needs: ModelNeeds, style: Style, entities: int) -> ModelNeeds:
     """`needs`, with those of the marks around entities."""
     return replace(
         needs,
-        new_tokens=needs.new_tokens + count_new(style, entities),
+        new_tokens=needs.new_tokens + (2 * entities if style == "tokens" else 0),
         reads_ids=needs.reads_ids or style == "tokens",
     )
 
