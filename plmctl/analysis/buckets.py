@@ -22,7 +22,6 @@ class Hashed:
 
     Args:
         layer: The layer, from 1.
-        buckets: The number of buckets.
         tokens: The tokens of a bucket, on average.
         first: [H, R, T] the bucket of each token of the first row, by head and round.
         largest: tokens of the largest bucket of a round, the mean over rows, heads and rounds.

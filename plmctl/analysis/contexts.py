@@ -27,7 +27,6 @@ class Occurrences:
 
     Args:
         word: The word as its user wrote it.
-        sentences: The text of each sentence.
         words: The words of each sentence, and the marks between them.
         found: The number of the word in each sentence, of its first part if it has several.
     """

@@ -62,7 +62,6 @@ class KeyTexts:
 
     Args:
         units: The units, as they were wanted.
-        tokens: The number of tokens that were read.
         about: The source of the rows.
     """
 

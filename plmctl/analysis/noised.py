@@ -22,7 +22,6 @@ class HiddenToken:
     """A token that the model has to predict.
 
     Args:
-        original: The token of the text.
         share: The probability that the model gives it.
         guesses: The likeliest tokens with their probabilities, the likeliest first.
     """

@@ -33,7 +33,6 @@ class Likeness:
     Args:
         part: The part of the model.
         place: The step at which they act.
-        length: The number of positions.
         cosines: [n, n] the means by range of positions.
         by_distance: {distance: the mean cosine of all positions that are so far apart}.
     """

@@ -80,7 +80,6 @@ class RunLog:
         line that was cut short is ignored).
 
         Args:
-            folder: The folder of the run.
             most: The points of a curve; None for all of them.
         """
         file = folder / METRICS

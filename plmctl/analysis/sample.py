@@ -69,7 +69,6 @@ def batch_held_out(loaded: Loaded, objective: Objective | None = None) -> tuple[
     texts of dev; where its data are no longer there, both have sentences.
 
     Args:
-        loaded: The model.
         objective: The objective whose fields the rows have, too.
     """
     try:

@@ -24,7 +24,6 @@ class ScoredFiles:
         split: The name of the split; `test` of another file `test.csv`, too.
         own: Whether the rows are those of a split of the run.
         files: {path: its SHA-256}.
-        rows: The scored rows.
         only: The rows that count: "unseen", or "" for all.
         settings: The settings of the task on the command line, without the path.
         checkpoint: The folder of the weights.

@@ -29,7 +29,6 @@ class RoundedMatrix:
         name: The name of the weight.
         layer: The first layer that computes with it, from 1; 0: it is of no layer.
         kind: The letter of its cell in the layout and its name in the cell, or its whole name.
-        weights: The number of its weights.
         losses: The loss for each number of bits.
         scores: The first metric for each number of bits.
     """
@@ -49,13 +48,8 @@ class BitSensitivity:
     each token of a table). Everything else stays in fp32.
 
     Args:
-        bits: The numbers of bits.
         metric: The first metric of the task.
-        loss: The loss of the whole model.
-        score: Its score.
-        matrices: The rounded matrices, as the model lists them.
         examples: The number of examples that were scored.
-        split: Their split.
     """
 
     bits: list[int]

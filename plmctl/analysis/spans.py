@@ -22,7 +22,6 @@ class TokenSpans:
 
     Args:
         tokens: The tokens, without padding.
-        spans: The span of each, in tokens.
         about: The text that was read.
     """
 

@@ -254,8 +254,6 @@ def compute_power(noncentrality: float, freedom: float, critical: float) -> floa
 
     Args:
         noncentrality: the true difference, in standard errors.
-        freedom: degrees of freedom.
-        critical: the t from which on the test is significant.
     """
     if math.isinf(freedom):
         tails = (math.erfc((critical - d) / math.sqrt(2)) for d in (noncentrality, -noncentrality))

@@ -350,7 +350,6 @@ def read_config(
     """The config in the folder of a checkpoint, with all lengths.
 
     Args:
-        folder: The folder.
         path: The folder as the user names it; None: the same.
         plugins: The packages outside plmctl that it may name.
     """

@@ -81,7 +81,6 @@ class MergeWay:
     """A rule, and its defaults.
 
     Args:
-        rule: The rule.
         density: The published share of kept elements; None: the rule keeps all.
         shared: Whether the weights are 1 / n by default, and not 1.
     """

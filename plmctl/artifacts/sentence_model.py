@@ -44,7 +44,6 @@ def to_sentence_folder(source: Source, folder: Path, write_network: Write) -> st
     """Write a model of sentences as `sentence-transformers` reads it; returns what was written.
 
     Args:
-        source: The model.
         folder: The folder to fill.
         write_network: Writes the network and its tokenizer in Hugging Face's layout.
 

@@ -182,7 +182,6 @@ def blocks(
     """The report page.
 
     Args:
-        folder: The folder of the demo.
         done: [seconds, line] of each command.
         log: The log of pretraining.
         study: pretrained and from first weights.

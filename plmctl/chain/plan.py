@@ -80,7 +80,6 @@ def plan(
         words: settings of the recipe's own pretraining, and of steps: "sst2.optim.lr=1e-4".
         tasks: {the name of a task: where its files are, or "builtin"}; None: what the header says,
             else the built-in one.
-        given: The options of the command line.
 
     Raises:
         PlmctlError: everything that is wrong with the settings, and all data that are absent.

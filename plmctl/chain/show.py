@@ -41,10 +41,8 @@ def show_recipe(
 
     Args:
         typed: the words behind `plmctl recipes run` that make this chain.
-        about: its header.
         name: The name of the recipe, or its file.
         lines: the commands of the chain.
-        given: The options of the command line.
     """
     differences = _differences(name, given)
     if given.json:

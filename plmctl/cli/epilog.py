@@ -58,7 +58,6 @@ def write_sections(about: About, formatter: Any, *, whole: bool) -> None:
     """Write the examples of a command, its settings, and what can be chosen.
 
     Args:
-        about: The command.
         formatter: The formatter of Typer.
         whole: Whether sections that are longer than a screen are written, too.
     """

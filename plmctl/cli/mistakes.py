@@ -60,7 +60,6 @@ def retype(error: PlmctlError, words: Sequence[str]) -> str:
     or the whole line for a path alone. A fix that begins with an option becomes the whole line.
 
     Args:
-        error: The error.
         words: The words behind `plmctl`.
     """
     text = str(error)

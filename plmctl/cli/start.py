@@ -32,7 +32,6 @@ def start(
 
     Args:
         command: The class of the command.
-        given: Its recipe and settings.
         own: Options of the command's own.
 
     Raises:

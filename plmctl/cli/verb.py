@@ -168,7 +168,6 @@ def read_line(about: About, words: Sequence[str] | None = None, **options: Any) 
     """The request in the words and options of a command line.
 
     Args:
-        about: The command.
         words: A recipe and settings.
         options: The options of `collect_options`.
     """

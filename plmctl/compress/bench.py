@@ -42,7 +42,6 @@ class Costs:
         flops: Multiply-adds of a row of the mean length.
         memory: Bytes that a process needs to open it and to answer, libraries aside; None: not
             measured.
-        parameters: The numbers in the model.
         faster: The latency of the run, measured in turns, divided by `latency`.
     """
 

@@ -39,7 +39,6 @@ class Wish:
 
     Args:
         checkpoint: The run.
-        target: The target.
         keep: The least share of its score.
         out: The folder of all steps.
         libraries: The libraries that may compute the small model; none: all that are installed.

@@ -17,7 +17,6 @@ class Rung:
 
     Args:
         name: The name of its shape.
-        shape: Its shape.
         form: The library and the numbers of its file.
         score: Its score on dev; None: not measured.
         costs: Its costs; None: its library refuses it.
@@ -43,7 +42,6 @@ class LadderResult:
     Args:
         run: The run itself.
         rungs: All others, in the order in which they were made.
-        target: The target.
         keep: The least share of the score.
         metric: The name of the score.
         larger: Whether a larger score is better.

@@ -80,7 +80,6 @@ def plan_training(folder: Path, shape: Shape, changes: Changes) -> Config:
 
     Args:
         folder: The checkpoint of the run, which is the teacher and the first weights.
-        shape: The shape.
         changes: The differences to the training of the run.
     """
     spec = read_spec(folder)

@@ -71,7 +71,6 @@ def choose_row(
     Args:
         table: the rows, checked.
         count_flops: The budget of a row by its number: a narrow model reaches less of a processor.
-        words: The words of the command line.
         parts: the keys of rows that choose a part.
     """
     chosen = {word.key: word.sample.partition("=")[2] for word in words if word.key in parts}
@@ -117,12 +116,8 @@ def conclude(
     """The decision for a row, with the values that its settings have in the run.
 
     Args:
-        minutes: The minutes of the run.
         rate: FLOP/s that training reaches.
-        table: the rows.
-        place: The number of the row in it.
         settings: The settings of the run, composed with the row.
-        words: The words of the command line.
         parts: the keys of rows that choose a part.
     """
     row = table[place]

@@ -354,7 +354,6 @@ def _check_value(
     mapping; parts have been checked by themselves.
 
     Args:
-        where: The config path of the value.
         needed: Whether null counts as missing.
     """
     if not _is_plain(value) and any(targets_in(value)):

@@ -83,7 +83,6 @@ def attempt(
     """Compose a command line, and return all problems instead of raising one.
 
     Args:
-        given: The command line.
         sweep: It is that of a sweep, whose first job is composed.
         known: Remembers what a user's part files made together, for callers that compose many
             configs of few choices in a row.

@@ -12,7 +12,6 @@ class Decision:
     """The settings that follow from a budget of minutes; `plmctl.config.budgets` decides them.
 
     Args:
-        minutes: The minutes of the run.
         rate: FLOP/s that training reaches on this machine, as expected.
         words: the settings that were decided, as overrides.
         sources: {setting of the row: (its value in the run, what it comes from)}.

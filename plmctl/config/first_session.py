@@ -25,7 +25,6 @@ class FirstSession:
     Args:
         words: the settings on the command line; its recipe is in the config.
         folder: The folder in which the command was typed.
-        config_dirs: its folders of --config-dir.
     """
 
     words: tuple[str, ...]

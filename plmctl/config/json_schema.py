@@ -51,7 +51,6 @@ def describe_command(
     """The schema of a file of settings of a command, such as a recipe of `plmctl pretrain`.
 
     Args:
-        kind: The command.
         config_dirs: Folders with parts of the user's own.
         plugins: Packages with classes of the user's own.
     """

@@ -21,8 +21,6 @@ def say(name: str, form: str, typed: str, look: Look) -> str:
     Args:
         name: The last word of their setting.
         form: Our setting, `optim.lr`, or our words, with {} for the value.
-        typed: The value as typed.
-        look: The other settings of the command.
     """
     special = _BY_NAME.get(name)
     if special:

@@ -95,7 +95,6 @@ def compose_plainly(
     """The settings of a primary file with the choices of some words.
 
     Args:
-        primary: The name of the file.
         words: Choices, as `read_choices` takes them.
         read: Reads the file at a path of groups, `noise/token_mask`.
     """

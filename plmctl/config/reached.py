@@ -39,11 +39,7 @@ class Reached:
     """The statement of one recipe on one target at one size.
 
     Args:
-        recipe: its name.
         target: The target of the held-out loss.
-        size: the name of the size.
-        num_layers: The number of layers of this size.
-        width: The width of this size.
         points: (tokens read, share), the fewest tokens first.
     """
 

@@ -121,7 +121,6 @@ def refuse_foreign(
         path: The setting.
         name: `<module>.<name>`.
         allowed: The allowed values.
-        slot: The slot of the part.
         known: The names of plmctl's own parts.
         several: Whether the setting is a list.
     """

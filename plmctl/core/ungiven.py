@@ -16,7 +16,6 @@ def check_given(
 
     Args:
         part: a noise or a format.
-        stated: the fields that it states.
         given: The names of the fields of its rows.
         said: the attribute in which it states them.
         method: The method that makes its rows.
@@ -32,7 +31,6 @@ def check_found(part: object, asked: Iterable[str], there: Collection[str]) -> N
     """Raise ConfigError for the first field that a noise asks for, and that a task does not give.
 
     Args:
-        part: the noise.
         asked: the fields that it reads.
         there: The names of the fields in the rows of the task.
     """

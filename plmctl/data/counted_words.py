@@ -88,7 +88,6 @@ def has_spaces(words: int, characters: int, first: str) -> bool:
 
     Args:
         words: Its words, text between white space.
-        characters: Its characters.
         first: The beginning of the text.
     """
     letters = sum(map(str.isalpha, first))
@@ -102,7 +101,6 @@ def check_words(
 
     Args:
         decode: The text of some tokens.
-        setting: The setting that counts words.
         value: The value of the setting.
     """
     for shards in texts:

@@ -24,9 +24,7 @@ def divide(sources: Sequence[TextSource], part: int, parts: int) -> list[TextSou
     share it begins.
 
     Args:
-        sources: The texts.
         part: The number of the part, from 0 on.
-        parts: The number of all parts.
     """
     sizes = [[_size(unit) for unit in _list_units(source)] for source in sources]
     total, at = sum(map(sum, sizes)), 0

@@ -114,7 +114,6 @@ def close_lines(
     running text; with a tokenizer that keeps line breaks none is added.
 
     Args:
-        pieces: The pieces of running text.
         ids: [N] of all pieces.
         lengths: [S] ids of each piece.
     """

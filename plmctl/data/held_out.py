@@ -87,7 +87,6 @@ def is_near_floor(scores: Mapping[str, float], term: str) -> bool:
     Args:
         scores: `loss/mlm` or `nll/mlm`, and `unigram/mlm` or `constant/mlm`, for a term of this
             name.
-        term: The name of the term.
     """
     loss = scores.get(f"nll/{term}", scores.get(f"loss/{term}"))
     unigram, constant = (scores.get(f"{kind}/{term}", 0.0) for kind in KINDS_OF_FLOORS)

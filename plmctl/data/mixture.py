@@ -164,7 +164,6 @@ def compute_shares(
 
     Args:
         weights: The weight of each corpus; None: 1 if others have one.
-        tokens: The tokens of each corpus.
         temperature: 1 draws by size, larger numbers draw more equally.
 
     `share_i = n_i ** (1 / temperature) / sum_j n_j ** (1 / temperature)`, n = tokens: the

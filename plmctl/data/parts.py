@@ -62,7 +62,6 @@ class Parts:
     Args:
         job: The whole job.
         out: The token directory to be.
-        count: The number of parts.
         spell: Spells the command that tokenizes some parts.
     """
 

@@ -216,7 +216,6 @@ def survey_text(
     Args:
         valid_share: share of the documents that are held out, those with the smallest hashes; so
             neither order nor tokenizer matters. `find_held_out` says where lengths matter.
-        sample_bytes: size of the sample.
 
     Raises:
         DataError: if there are no documents.
@@ -326,7 +325,6 @@ def find_held_out(hashes: np.ndarray, sizes: np.ndarray, share: float) -> tuple[
     Args:
         hashes: [n] of the documents, in any order.
         sizes: [n] their characters.
-        share: The share of the documents.
     """
     first, last = int(hashes.min()), int(hashes.max())
     if share == 0 or first == last:

@@ -35,7 +35,6 @@ def plan_by_tokens(
     Args:
         length: [u] tokens of the longest row of each unit, in its longest sequence.
         tokens: The most tokens of a batch, padding included.
-        draws: The random numbers of the epoch.
         size: [u] rows of each unit; None: one.
 
     Returns:
@@ -76,8 +75,6 @@ def explain_full_rows(format: str, tokens: int, rows: int) -> ConfigError:
     """The error of updates that are limited by tokens where all rows have the same length.
 
     Args:
-        format: The format in words.
-        tokens: The tokens of an update.
         rows: The rows that these are.
     """
     allowed = f"has no use: {format} fills all rows to the same length, so count rows instead"

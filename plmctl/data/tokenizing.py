@@ -188,7 +188,6 @@ def finish_tokens(
     """Write the manifest of arrays that are complete.
 
     Args:
-        folder: The folder of the arrays.
         entries: The manifest's entry of each split.
         surveys: The surveys of the text and of the held-out text.
         sample: The texts of the tokenizer.

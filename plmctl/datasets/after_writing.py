@@ -15,8 +15,6 @@ def spell_next(loaded: Loaded, task: Task, words: Sequence[str], *, checkpoint: 
     """The fine-tuning on what was written, of the model that wrote it, in rows that fit it.
 
     Args:
-        loaded: The model.
-        task: The task of the rows.
         words: The settings that name the task and its files.
         checkpoint: The model as the user names it.
     """

@@ -28,12 +28,9 @@ class CleaningJob:
     """A text, and the form in which the kept documents are written.
 
     Args:
-        source: The text.
-        parts: Its parts.
         form: The form of the documents that stay.
         out: The new folder.
         part_mb: The megabytes of a part.
-        processes: The number of processes.
     """
 
     source: CleaningInput

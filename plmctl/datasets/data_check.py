@@ -48,7 +48,6 @@ def check_text(
     """The findings about raw text.
 
     Args:
-        source: The text.
         held: The text of validation.
         segmenter: Finds Chinese words.
         labels: A line on labelled files in the same folder, which are not checked.
@@ -81,8 +80,6 @@ def check_sample(
     """How a tokenizer and a format fit a sample of the text.
 
     Args:
-        source: The text.
-        recipe: The tokenizer.
         make_format: Makes the format for a vocabulary.
         segment: The name of a segmenter of Chinese words.
         at_most: The tokenizer may have fewer tokens than its recipe names.

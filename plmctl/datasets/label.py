@@ -79,7 +79,6 @@ class LeftOut:
         """Those among `texts`.
 
         Args:
-            texts: The texts.
             known: The examples of each split.
             bundled: Whether the task has bundles.
             unread: The file and line of texts that the models cannot read.
@@ -243,7 +242,6 @@ def make_table(
     probability.
 
     Args:
-        labelled: The labelled examples.
         asked: The texts without a label.
         names: {role: the name of its column}.
         own: The columns that the files have of `asked` and `labelled`.
@@ -308,8 +306,6 @@ def spell_labelled(
     """A line for each labelled example.
 
     Args:
-        examples: The examples.
-        names: All labels.
         bundled: Whether each has its bundle.
     """
     for example in examples:

@@ -28,11 +28,9 @@ def distil(
     """The vectors of the most frequent words.
 
     Args:
-        loaded: The model.
         method: The layer and the number of words and contexts.
         corpus: The words with their counts.
         sentences: The contexts of the words.
-        width: The size of a vector.
         batch_size: The number of texts that the model reads at the same time.
         precision: The precision of the model.
 

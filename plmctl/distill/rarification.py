@@ -23,8 +23,6 @@ class Rarified:
 
     Args:
         number: The number of the original example.
-        texts: with the rare words.
-        substitutes: The substitute of each word.
     """
 
     number: int
@@ -85,11 +83,8 @@ def rarify(
 
     Args:
         examples: candidates, which the model has not been trained on.
-        labels: theirs.
         predict: the model, which was trained on texts with some hidden words.
-        known: the substitutes.
         hidden: The token that replaces a hidden word in the text.
-        most: words of an example that are hidden.
         seed: The seed of the choice of substitutes.
     """
     words = [

@@ -142,7 +142,6 @@ def state_search(facts: SearchFacts, *, max_new: int, forced: int) -> dict[str, 
     """The published settings of a search of ours.
 
     Args:
-        facts: The settings of the search.
         max_new: The tokens of the longest text.
         forced: The number of tokens that the decoder is forced to begin with.
     """

@@ -28,7 +28,6 @@ class Writer(Protocol):
 
         Args:
             prompts: The ids of each prompt, or of each source of an encoder-decoder.
-            search: The search.
             limits: [B] most tokens of each text.
             end: The token that ends a text.
             watch: Receives the tokens of a single prompt when they are known.

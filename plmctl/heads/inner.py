@@ -32,12 +32,10 @@ class Inner(nn.Module):
 
         Args:
             inputs: Columns of the states.
-            outputs: Columns of its result.
             dense: Whether there is such a layer.
             activation: The function after the map.
             bias: Whether the map has a bias.
             norm_eps: Epsilon of the layer norm of the result; None: no norm.
-            norm_bias: Whether the norm has a bias.
         """
         self.activation = find_activation(activation)
         self.dense = nn.Linear(inputs, outputs, bias=bias) if dense else None

@@ -128,7 +128,6 @@ def pool_text(model: Model, batch: Batch, pooling: str, hidden: Hidden | None = 
 
     Args:
         model: The model whose states are read.
-        batch: its rows.
         pooling: a name of `TEXT_POOLINGS`, or several joined by "+", whose vectors are joined.
         hidden: the output of the backbone if it is known already, with all layers recorded.
 
@@ -169,8 +168,6 @@ def take_columns(vectors: Vectors, dimensions: int | None, *, path: str) -> Vect
     """[..., dimensions] the first columns of vectors [..., W]; None: all.
 
     Args:
-        vectors: The vectors.
-        dimensions: The number of columns.
         path: The config path of this number, for messages.
 
     Raises:

@@ -21,7 +21,6 @@ class TokenFrequencies:
     """How often the tokens of a vocabulary stand in the texts of a corpus.
 
     Args:
-        texts: The number of texts.
         holding: [V] how many of them have the token.
         said: [V] how often it stands in all of them.
     """

@@ -26,7 +26,6 @@ def refuse_other_entities(knowing: Mapping[str, Any], folders: Iterable[Path]) -
 
     Args:
         knowing: {slot: nodes} of the parts that may read entities.
-        folders: token directories.
     """
     stated = [read_manifest(folder).get("knowledge") for folder in folders]
     known = {each["fingerprint"]: each["path"] for each in stated if each}

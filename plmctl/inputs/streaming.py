@@ -16,9 +16,6 @@ LINES = (".jsonl", ".ndjson")
 def open_stream(data: Corpora, tokenizer: Path) -> TextStream:
     """The stream of `data.path`.
 
-    Args:
-        tokenizer: its folder.
-
     Raises:
         DataError: One of the files has no lines of JSON that can be read from any position on.
     """

@@ -59,7 +59,6 @@ def row_classes(
     """The class that gives a row a number, or one of several labels.
 
     Args:
-        name: The name of the class.
         rules: The rules of our head of this name.
         pooler: The rules of a pooler before it.
     """

@@ -72,7 +72,6 @@ def read(folder: Path, *, generator: bool = False) -> hf.Imported:
     """The model of a folder.
 
     Args:
-        folder: The folder.
         generator: Read the generator of an ELECTRA, which shares the tables of the discriminator
             (google-research/electra, run_pretraining.py), and not the discriminator.
 
@@ -161,9 +160,7 @@ def _read_settings(
     """The settings of a file, or of the shapes of the variables.
 
     Args:
-        folder: The folder.
         family: The family of the model.
-        shapes: The shapes of its variables.
         alone: The file states the sizes of this model, and not of the discriminator.
     """
     measured = _measure(family, shapes)

@@ -205,7 +205,6 @@ def understand(
 
     Args:
         settings: Its config.json.
-        read_tensors: Reads its tensors.
         folder: Its folder, for messages.
         over: Tensors that replace or extend these, as for `read`.
         end: The end of the name of the published class, as for `read`.

@@ -75,9 +75,7 @@ class Storage:
     """The numbers of one or several tensors in the file.
 
     Args:
-        key: Its name in the file.
         dtype: The type of its numbers.
-        count: Their number.
     """
 
     key: str
@@ -139,9 +137,7 @@ class Pickled:
     """The content of a file, whose tensors are `StoredTensor`.
 
     Args:
-        file: The file.
         content: Its object.
-        read_storage: The bytes of a storage.
     """
 
     file: Path

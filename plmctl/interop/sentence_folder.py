@@ -340,7 +340,6 @@ def write(
     """Write all but the network, which is in `folder`.
 
     Args:
-        folder: The folder.
         settings: The settings of the model.
         layers: The node and the tensors of each layer behind the pooling.
         width: Columns of the states.
@@ -368,8 +367,6 @@ def write_sparse(folder: Path, settings: SentenceSettings, *, vocab_size: int) -
     `folder`.
 
     Args:
-        folder: The folder.
-        settings: The settings of the model.
         vocab_size: Columns of a vector.
     """
     whole = {

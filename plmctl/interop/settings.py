@@ -87,8 +87,6 @@ class Key:
         name: Ours, of `Numbers`.
         kind: The annotation of its value.
         default: The value where a file lacks it; REQUIRED: every file has it.
-        read: Ours from theirs.
-        write: Theirs from ours.
         written: Export writes it.
     """
 
@@ -143,7 +141,6 @@ class Only:
 
     Args:
         key: Its name in a `config.json`.
-        value: The one value.
         why: The end of the message about another one.
         written: Export writes it.
         ignored: The published code ignores what a file says.

@@ -28,7 +28,6 @@ def guess_heads(width: int, folder: Path, where: str) -> int:
 
     Args:
         width: Columns of a state.
-        folder: The folder of the model.
         where: The file that would state it.
 
     Raises:
@@ -62,7 +61,6 @@ def explain(
     """The settings by which weights and a model differ, and the fix; "" where none explains it.
 
     Args:
-        family: The family of the model.
         numbers: Its numbers, from its `config.json`.
         shapes: {our name: (the shape in the file, that in the model)}.
         tensors: Our names of the tensors of the file.

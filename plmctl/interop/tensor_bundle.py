@@ -40,11 +40,8 @@ class Variable:
     """A variable of a bundle: its type and shape, and where its bytes are.
 
     Args:
-        dtype: The number of its type.
-        shape: Its shape.
         shard: The number of its data file.
         offset: Its first byte there.
-        size: Its bytes.
         crc: Their masked checksum.
         sliced: Whether it is stored in parts.
     """

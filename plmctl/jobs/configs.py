@@ -75,7 +75,6 @@ class Configs:
 
         Args:
             name: The name of the task's part file.
-            config: The config of the fine-tuning.
             given: The facts about the model that tasks need.
         """
         with naming_source("task", name, self.given.config_dirs):

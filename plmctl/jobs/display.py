@@ -26,7 +26,6 @@ def show_jobs(journal: JobJournal, *, live: bool = True) -> Iterator[None]:
     """Show what happens to the jobs of a journal.
 
     Args:
-        journal: The journal of the jobs.
         live: whether a terminal shows a table, too; not where jobs print in this process.
     """
     running: dict[str, Event] = {}  # job -> how it was started

@@ -70,7 +70,6 @@ class NodeRun:
 
     Args:
         argv: The command line behind `plmctl`.
-        count: The processes of this machine.
         restarts: The number of starts anew after a lost process.
         module: The module that reads the line.
     """

@@ -166,7 +166,6 @@ def run_jobs(journal: JobJournal, count: int, launcher: tuple[str, ...]) -> int:
     """Run all jobs, and show what happens to them.
 
     Args:
-        journal: The jobs.
         count: Jobs at the same time, on this machine.
         launcher: The words of a launcher, which starts the jobs instead; none: this machine does.
     """
@@ -183,7 +182,6 @@ def check_launcher(words: tuple[str, ...], count: int, *, name: str, kind: str) 
     """Raise for words of a launcher that jobs cannot have.
 
     Args:
-        words: The words.
         count: Jobs at the same time, on this machine.
         name: The setting of that number.
         kind: The command's work, in messages: "study".
@@ -206,7 +204,6 @@ def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute =
     not saved.
 
     Args:
-        journal: the jobs.
         words: the launcher and its settings, `hydra/launcher=submitit_slurm` first.
         execute: The work of each of them.
     """

@@ -41,7 +41,6 @@ class SweepJob:
     """One job, composed.
 
     Args:
-        sweep: the folder of the sweep.
         number: The number from 0, in the order of the sweep; None where a launcher has no numbers.
         folder: The folder of its record, and of its run unless its words name another one;
             `find_folder`.
@@ -278,8 +277,6 @@ def write_end(
     """Write down how a job ended.
 
     Args:
-        sweep: the folder of its sweep.
-        folder: its own.
         outcome: The outcome of its work.
         known: its record so far.
         event: The event for the journal; default: the event of the outcome.
@@ -325,10 +322,6 @@ def score(metrics: Mapping[str, Any], best: tuple[str, bool] | None = None) -> f
     """The number that a searching sweeper minimises. It is the metric by which a fine-tuning
     chooses its checkpoint, negative where a larger one is better. Else it is the validation loss
     (of a graph the negative MRR), else the training loss, else nan.
-
-    Args:
-        metrics: The metrics of a job.
-        best: the name of that metric, and whether a larger one is better.
     """
     if best is not None and best[0] in metrics:
         return -float(metrics[best[0]]) if best[1] else float(metrics[best[0]])

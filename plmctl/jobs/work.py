@@ -60,7 +60,6 @@ def attempt(call: Callable[[], Any], trace: Path | None = None) -> Outcome:
     """Call it, and never raise: the boundary of a job. A whole number is its exit code.
 
     Args:
-        call: The work.
         trace: The file that takes the traceback of a bug; None: the terminal, where the bug is not
             in the code of a user or --verbose is given.
     """

@@ -344,7 +344,6 @@ def refuse_other_knowledge(manifest: Mapping[str, Any], knowledge: KnowledgeDire
     """Raise DataError where the ids of tokens point into another knowledge directory.
 
     Args:
-        manifest: The manifest of the token directory.
         knowledge: The knowledge that a part reads in addition.
     """
     stated = manifest.get("knowledge")

@@ -76,7 +76,6 @@ def find_senses(
 
     Args:
         word: in any case.
-        senses: The senses by their words.
         part: index into `PARTS`; 0: any.
     """
     found: list[GlossedSense] = []

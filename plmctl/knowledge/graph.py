@@ -25,7 +25,6 @@ class KnowledgeGraph:
 
     Args:
         entities: names; entity n is the one at n.
-        relations: names.
         splits: {"train" and others: int64 [n, 3] = head, relation, tail}.
         texts: {entity: its description}, where the files have some.
         relation_texts: {relation: its description}.

@@ -39,7 +39,6 @@ def find_types(title: str, article: Article, sources: Sequence[str]) -> list[str
     """The types of the thing that a page is about.
 
     Args:
-        title: The title of the page.
         article: The content of the page.
         sources: The sources of types, in this order. `heads` is the noun that a category is about,
             such as capitals in "Capitals in Europe" (Suchanek et al., 2007, sec. 3.2); categories:

@@ -47,7 +47,6 @@ class LinkingJob:
     Args:
         path: an export of a wiki, or text that has a dictionary.
         dictionary: a knowledge directory, or a table of alias, name and count.
-        reading: The reading of pages.
         matching: The choice of names in text without links.
         repeated: Whether further mentions of an article's links are marked.
         outside: whether titles that are only linked to are entities.
@@ -58,7 +57,6 @@ class LinkingJob:
         lexicons: {field: table of words and tags} whose tags become marks of their own; a table
             may be "wordnet", or a knowledge directory, whose entities are marked.
         layers: The columns of a treebank that become marks.
-        licence: The licence of the text.
     """
 
     path: Path

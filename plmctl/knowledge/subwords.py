@@ -18,7 +18,6 @@ def hash_bytes(text: bytes, value: int = FIRST) -> int:
     has a sign: from 128 on it flips all upper bits of h, too.
 
     Args:
-        text: the bytes.
         value: The hash of the bytes before them.
     """
     for byte in text:

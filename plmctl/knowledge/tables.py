@@ -45,7 +45,6 @@ def read_table(
 
     Args:
         file: has tabs between its columns, a .csv commas, or what else divides all its rows.
-        columns: The names of the columns of each line.
         optional: The names of the columns that may follow them.
 
     Raises:
@@ -81,7 +80,6 @@ def read_types(
     """The types of each name, of a table of name and type, and the first line of each type.
 
     Args:
-        file: the table.
         called: The names of the entities that the table calls by an id.
     """
     found: dict[str, list[str]] = {}
@@ -99,7 +97,6 @@ def read_aliases(file: Path, problems: Problems) -> Iterator[tuple[str, str, int
     count.
 
     Args:
-        file: the table.
         problems: counts lines without alias or name.
     """
     for number, (alias, name, *rest) in read_table(file, ("alias", "name"), ("count",)):

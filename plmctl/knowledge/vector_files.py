@@ -80,10 +80,8 @@ def refuse_uncovered(found: int, asked: int, what: str, *, file: object, fix: st
     """Raise DataError if a file of vectors has no word of a text.
 
     Args:
-        found: The number of words that have a vector.
         asked: The number of words, which may be 0.
         what: A name for these words, as in "words of the lists".
-        file: The vectors.
         fix: The smallest change that finds some.
     """
     if asked and not found:

@@ -35,8 +35,6 @@ class GraphVectors:
     """The vectors of a graph, with the names of their rows.
 
     Args:
-        entities: names.
-        relations: names.
         entity: float32 [E, d].
         relation: float32 [R, e]; e is d, or half of it (angles).
         inverse: The vectors of inverse relations, float32 [R, e], for questions about heads; None:
@@ -72,7 +70,6 @@ class GraphVectors:
         """Write the directory; an earlier one stays until this one is complete.
 
         Args:
-            folder: The folder of the vectors.
             held_out: lines of valid.tsv; none: there is no such file.
         """
         from safetensors.numpy import save_file

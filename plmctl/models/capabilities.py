@@ -35,8 +35,6 @@ class Remembering(Protocol):
         """The state before the first segment of `rows` streams; None where it remembers nothing.
 
         Args:
-            rows: The number of streams.
-            device: The device of the state.
             memory: Tokens of the memory; None: as many as in training.
         """
         ...
@@ -67,7 +65,6 @@ class Layered(Protocol):
         Args:
             states: [B, T, W] the input of the first layer, and the output of the layers that do not
                 run. All of them are recorded, the last one is read.
-            batch: The batch.
             record: Names of states that are also returned.
         """
         ...

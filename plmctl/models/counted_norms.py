@@ -12,9 +12,6 @@ from plmctl.nn.norm import CountedLayerNorm, CountedRMSNorm
 def count_columns(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
     """{name: norm that counts columns} for norms of a model, each of which such a norm replaces.
     All columns count at first. A name without a norm is left out.
-
-    Args:
-        names: The names of the norms in the model.
     """
     named = dict(model.named_modules(remove_duplicate=False))
     made: dict[int, nn.Module] = {}

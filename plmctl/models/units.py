@@ -22,11 +22,6 @@ class CellUnits:
 
     A gate on a unit is a factor of these columns: with 0, the unit adds nothing (Michel et al.,
     2019, arXiv:1905.10650, sec. 2.2).
-
-    Args:
-        output: The last linear map of the cell.
-        count: The number of units.
-        width: The columns of one unit.
     """
 
     output: nn.Linear

@@ -15,7 +15,6 @@ def find_columns(
     Args:
         shares: {letter: [from, to]}, 0 <= from < to <= 1.
         letters: The cells of the layout.
-        width: The number of all columns.
 
     Raises:
         ConfigError: An unknown letter, or shares that are no whole columns.
@@ -46,7 +45,6 @@ def describe_rounds(
     Args:
         columns: {letter: its columns}, for letters that do not have all columns.
         rounds: The letters of each group of cells in parallel.
-        width: The number of all columns.
     """
     remarks = []
     for letters in dict.fromkeys(map(tuple, rounds)):

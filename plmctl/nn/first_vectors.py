@@ -80,7 +80,6 @@ def rank_pairs(
     Args:
         ids: [N] int64.
         special: [V] bool, ids that are in no pair.
-        width: W.
     """
     size = len(special)
     before, after, counts = count_pairs(ids, special)

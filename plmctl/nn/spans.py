@@ -197,7 +197,6 @@ def log_mask(spans: Tensor, distance: Tensor, ramp: float) -> Tensor:
     Args:
         spans: [B | 1, H, Q | 1] z, in tokens.
         distance: [Q, K] of keys from queries.
-        ramp: R, tokens.
     """
     ramps = 1 + (spans[..., None] - (distance - 1)) / ramp
     mask = ramps.clamp(0, 1)

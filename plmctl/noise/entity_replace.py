@@ -169,9 +169,7 @@ class EntityReplace(Noise):
         """Another entity and its name for a mention; None where none is found.
 
         Args:
-            rows: the rows.
             mention: row, start, length, id.
-            number: The number of the mention.
             lots: The random bits: for each try 32 for type, entity and name.
         """
         row, start, length, entity = mention.tolist()

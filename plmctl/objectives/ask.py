@@ -24,7 +24,6 @@ def ask(
     """The summed cross-entropy of a head at the positions of `targets.<target>`, as one term.
 
     Args:
-        target: name of the targets.
         head: name of the head; by default `target`.
         term: name of the term; by default `target`.
         state: the memory of the previous batch, for the backbone.

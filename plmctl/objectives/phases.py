@@ -13,7 +13,6 @@ class Phase:
 
     Args:
         name: Its name in the log.
-        share: The share of the run.
         left_out: The terms of the objective that are not trained.
         frozen: Names of modules and parameters of the model that are not trained.
         rate: The factor of the learning rates.

@@ -319,7 +319,6 @@ class InContext(Probe):
 
         Args:
             rows: {draw: predictions}.
-            prompts: All prompts.
             extra: Remarks.
         """
         measure = partial(label_score.score_labels, names=list(self.metrics))

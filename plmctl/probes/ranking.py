@@ -96,7 +96,6 @@ def tabulate(
     Args:
         title: The title of the table.
         columns: {column: the questions, as `score_each` takes them}.
-        metrics: The metrics of a ranking.
         extra: Remarks.
         spelled: The name of a metric in the table, with "{}" in it.
     """

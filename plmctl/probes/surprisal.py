@@ -43,11 +43,8 @@ class TimedWord:
     """A word of a sentence.
 
     Args:
-        sentence: The name of its sentence.
         place: Its number in the sentence, from 1.
-        text: The word.
         time: Its reading time; None: unknown.
-        bits: Its surprisal.
     """
 
     sentence: str

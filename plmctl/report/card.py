@@ -84,7 +84,6 @@ def add_card(
 
     Args:
         folder: The folder that was written.
-        source: The model that was converted.
         facts: Facts that no config has.
         library: The library that reads the weights.
         plugins: Packages outside plmctl whose parts may be imported.

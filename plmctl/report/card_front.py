@@ -38,7 +38,6 @@ def write_front(
 
     Args:
         folder: The run, or the folder of a published model.
-        config: Its settings.
         facts: Facts that the settings lack: license, language.
         scores: {split: {metric: value}}.
         name: The name of the model.

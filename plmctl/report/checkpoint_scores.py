@@ -24,12 +24,10 @@ class CheckpointScore:
     """The scores of one checkpoint.
 
     Args:
-        run: The name of its run.
         group: The name that the repetitions of the run with other seeds share.
         unit: The unit of the age: update, words.
         mark: The updates or words that its name states.
         age: The updates or words before it, in the mean of its group.
-        metrics: The scores by metric.
     """
 
     run: str
@@ -45,7 +43,6 @@ class CheckpointScores:
     """The scores of the checkpoints of a sweep.
 
     Args:
-        scores: The scores of each checkpoint.
         superseded: The number of checkpoints from earlier versions of a study, left out.
     """
 
@@ -113,7 +110,6 @@ def _name_run(
     """(the name of a run, the name of its group); None for a job that its study no longer plans.
 
     Args:
-        run: The folder of the run.
         studies: The names of the jobs of the studies that were read before.
     """
     study = run.parent.parent.parent  # STUDY/jobs/JOB/run

@@ -173,7 +173,6 @@ def _choose_metrics(
 
     Args:
         known: The metrics of these predictions.
-        task: Their task.
         names: The metrics that the user names.
         unlike: Whether the systems cut texts into other tokens.
     """

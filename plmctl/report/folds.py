@@ -54,9 +54,7 @@ class FoldedSetting:
         name: The settings that the sweep varies besides the fold; "" where it varies no other.
         metric: The metric that chooses checkpoints.
         larger: Whether a larger value of it is better.
-        folds: The number of folds.
         scores: The score of dev by fold.
-        runs: The folder of the run by fold.
         unit: `%` of a metric from 0 to 100, else "".
     """
 

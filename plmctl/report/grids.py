@@ -122,7 +122,6 @@ class TokenRow:
 
     Args:
         title: The text above it.
-        tokens: The tokens.
         numbers: The text below each token.
         shades: The shades of their boxes.
         notes: The text at the pointer and by the keys for each token, "" for none.
@@ -139,8 +138,6 @@ def draw_rows(rows: Sequence[TokenRow], *, title: str, below: str, scale: tuple[
     """One SVG with the tokens of each row as in a text, in coloured boxes with their numbers.
 
     Args:
-        rows: The rows.
-        title: The title.
         below: The meaning of the text below each token.
         scale: The meanings of a light box and of a dark one.
     """

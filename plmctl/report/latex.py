@@ -79,7 +79,6 @@ def format_table(
     """A `table` environment.
 
     Args:
-        caption: The caption, as LaTeX.
         columns: The alignment of each column, such as "lrr".
         head: The first line, as `join_cells` makes it.
         body: The lines below it.

@@ -92,7 +92,6 @@ def refuse_foreign(files: Sequence[Path], option: str) -> None:
 
     Args:
         files: The files that would be written; an older page of ours is renewed.
-        option: The option that names them.
     """
     for file in files:
         if not file.is_file() or is_stream(file):

@@ -29,8 +29,6 @@ class TaskScore:
 
     Args:
         settings: The other settings that the sweep varies; "" without any.
-        task: The name of the task.
-        asked: The number of its runs.
         metric: The metric that chooses the checkpoints; "" where no run has ended.
         larger: Whether a larger value is better.
         unit: `%` where values are in percent; "" of losses, and of results of older versions, which
@@ -38,7 +36,6 @@ class TaskScore:
         values: The score of dev of each run that has ended.
         intervals: Their 95% intervals, as far as they have any.
         simple: {model without pretraining: its mean score on the same examples}.
-        updates: The updates of each run.
         choices: The validations of which dev chose the best, of each run that chose.
         known: The share of dev whose text is in train; the mean over runs.
     """

@@ -200,7 +200,6 @@ def keep_dropout(asked: Training, spec: Training, *, own: Sequence[str] = ()) ->
 
     Args:
         asked: The spec as it was written.
-        spec: The spec with the model of the weights.
         own: Parts of the model that the weights do not bring, each `model.<name>.`
 
     Raises:

@@ -84,7 +84,6 @@ class FinetuningPlan:
         kept: Outputs of frozen layers that are computed once.
         sides: The data of the other tasks.
         metric: The metric that chooses the checkpoint, and whether more is better.
-        epoch: Updates of an epoch.
         base: The model of the checkpoint, where few weights are trained in addition to its own.
     """
 

@@ -39,8 +39,6 @@ def measure_footprint(model: Model, checkpoint: Path, device: torch.device) -> F
 
     Args:
         model: after its training, in the process that trained it.
-        checkpoint: the folder of its weights.
-        device: The device of the training.
     """
     learns = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     on_card = device.type == "cuda"

@@ -25,9 +25,7 @@ class PairSample:
 
     Args:
         part: The score.
-        pairs: The sample.
         known: The number of pairs in the files.
-        tokenizer: The tokenizer of the run.
     """
 
     part: PairScorer

@@ -30,7 +30,6 @@ def divide(
 
     Args:
         steps: The updates of the run, where they are known.
-        make_schedule: The schedule of the run.
     """
     made, lines, facts = list(stages), list[str](), objective.facts
     if facts.phases:

@@ -26,7 +26,6 @@ class ReplayPlan:
         texts: The texts, and how they become tokens.
         feed: The rows of these texts.
         objective: {name: node} of the objectives to measure.
-        seed: The seed of the run.
         whole: Whether all documents count, instead of the held-out ones.
     """
 
@@ -52,7 +51,6 @@ def plan_replay(
         own: The settings of the run.
         changes: Other values for some of these settings.
         data: The text to read; without a path, the text of the run.
-        given: The command line.
         tokenizer: The folder of the tokenizer of the checkpoint.
         checkpoint: The run as the command line names it.
 

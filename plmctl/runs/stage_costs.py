@@ -58,11 +58,7 @@ class StageCost:
 
 @dataclass(frozen=True)
 class Spent:
-    """A whole run: means over its tokens, and how many there are (None: not known yet).
-
-    Args:
-        shares: The share of the tokens that each stage has.
-    """
+    """A whole run: means over its tokens, and how many there are (None: not known yet)."""
 
     shares: tuple[float, ...]
     macs_per_token: dict[str, float]
@@ -75,11 +71,6 @@ class Spent:
 def spend(stages: Sequence[StageCost], train: Train, per_word: float = 1.0) -> Spent:
     """The sum of the stages: shares are those of updates, of tokens or of time, as `train` states
     the length of the run; in the same time a token that costs more is read less often.
-
-    Args:
-        stages: Their costs.
-        train: The length of the run.
-        per_word: Tokens a word, of a length in words.
     """
     weights = [stage.share * stage.tokens for stage in stages]
     if train.tokens or train.get("words"):
@@ -108,7 +99,6 @@ def count_tokens(train: Mapping[str, Any], max_length: int, per_word: float) -> 
 
     Args:
         max_length: Tokens of a row, at most.
-        per_word: Tokens a word.
     """
     if words := train.get("words"):
         return round(per_word * words)

@@ -67,7 +67,6 @@ def add_teacher(
         model: The student.
         rows: The number of rows that the student reads, for `teacher_cache`.
         lessons: The texts that teachers embed; None: they read the rows of the student.
-        keep: Keeps the folder of a teacher in the run.
     """
     if not spec.get("distill"):
         return objective

@@ -27,7 +27,6 @@ class Lessons:
     """The texts that teachers embed, in the order of the training examples.
 
     Args:
-        texts: The texts.
         precision: The device and the numbers of the computation.
     """
 

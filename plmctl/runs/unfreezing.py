@@ -45,7 +45,6 @@ def make_stages(
     (Howard and Ruder, 2018, arXiv:1801.06146, sec. 3.3.)
 
     Args:
-        whole: the run as one stage.
         epoch: updates of an epoch.
         steps: updates of the run.
     """

@@ -27,7 +27,6 @@ def find_size(recipe: Recipe, data: dict[str, Any]) -> int:
     For that a tokenizer is trained on texts of at most SHORT characters.
 
     Args:
-        recipe: The recipe of the tokenizer.
         data: The settings of the text.
     """
     path, several = data["path"], data["mixture"] or data["sources"]

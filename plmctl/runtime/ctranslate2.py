@@ -74,8 +74,6 @@ class CTranslate2Runtime(Runtime):
         """Write a model into a folder.
 
         Args:
-            model: A model that writes.
-            folder: The folder.
             tokens: The spelling of each token; empty: its number.
             roles: The numbers of `bos`, `eos` and `unk`, for other programs.
         """

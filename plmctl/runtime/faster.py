@@ -53,7 +53,6 @@ class FasterTexts:
 
         Args:
             prompts: The ids of each prompt, or of each source of an encoder-decoder.
-            search: The search.
             limits: [B] most tokens of each text.
             end: The token that ends a text.
             write_itself: The texts of PyTorch, by the most tokens of each; None: `limits`.

@@ -52,8 +52,6 @@ class TrainedRanges:
     """The ranges of a model that was trained with rounded weights and inputs.
 
     Args:
-        bits: The bits of a number.
-        weights: The names of the rounded weights.
         inputs: {weight of a linear map: largest absolute value of its inputs}.
     """
 

@@ -47,7 +47,6 @@ def measure_importance(
     Args:
         dimensions: The settings.
         points: (a point, its fitness) of trainings of the same length.
-        seed: The seed of the forest.
     """
     if len(points) < LEAST:
         return Importance({}, math.nan, f"{len(points)} individuals are fewer than {LEAST}")

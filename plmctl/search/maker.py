@@ -102,7 +102,6 @@ def place_errors(error: PlmctlError, lists: Mapping[str, Sequence[str]]) -> list
     """The errors of an individual, those of a word of a search with a fix of that search.
 
     Args:
-        error: The error.
         lists: {a setting of the search: its words}.
     """
     return [_place(each, lists) for each in flatten(error)]

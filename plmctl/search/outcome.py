@@ -24,10 +24,7 @@ class Spread:
     """Several values of one goal.
 
     Args:
-        mean: Their mean.
         sd: Their standard deviation; None of one.
-        median: Their median.
-        best: The best of them.
     """
 
     mean: float
@@ -51,9 +48,6 @@ class Again:
     """An individual that was trained again on fresh seeds.
 
     Args:
-        individual: The individual.
-        found: Its fitness in the search.
-        values: Its fitness with each fresh seed.
         whole: Whether the search trained it as long as the fresh seeds.
     """
 
@@ -78,9 +72,6 @@ class SearchOutcome:
     """A search so far.
 
     Args:
-        title: Its title.
-        goals: The goals.
-        space: The space.
         course: The course, with all individuals and results.
         again: The best individuals, trained again.
         levels: (updates, fitness) of each hurdle.
@@ -285,7 +276,6 @@ def find_best(course: Course, count: int, *, whole: bool = True) -> list[Individ
     """The best individuals, the best first; of several goals, the front first.
 
     Args:
-        course: The course.
         count: The most individuals.
         whole: Whether shorter trainings than the longest are left out.
     """

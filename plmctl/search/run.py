@@ -60,11 +60,7 @@ class SearchPlan:
 
     Args:
         settings: The settings of the command.
-        folder: The folder of the search.
-        space: The space.
-        strategy: The strategy.
         maker: Makes configs of points.
-        goals: The goals.
         full: The updates of a whole training.
         first: The facts about the first individual.
     """

@@ -128,14 +128,11 @@ class SearchView:
     """The facts that a strategy knows when it proposes a step.
 
     Args:
-        space: The space.
         full: The updates of a whole training.
         parallel: The number of steps that run at the same time.
-        seed: The seed of the search.
         random: The generator of this step, a function of the seed and the step's number.
         individuals: All individuals, with the results that are known.
         told: The steps with known results, in order.
-        steps: All steps.
         goals: The number of goals of a fitness.
         closed: Whether the budget allows no new individual.
     """

@@ -80,10 +80,6 @@ def measure_time(folder: Path, jobs: Container[str]) -> float:
     """The seconds of wall-clock time in which at least one of these jobs ran, over all starts.
 
     A start that was killed while a job ran wrote no end, and is not counted.
-
-    Args:
-        folder: The folder of the jobs.
-        jobs: The names of the jobs that count.
     """
     begun: dict[str, float] = {}
     spans: list[tuple[float, float]] = []

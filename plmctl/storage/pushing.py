@@ -91,7 +91,6 @@ class Push:
         """Push all files of a folder as one commit, and log the page of the repository.
 
         Args:
-            folder: The folder.
             kept: Whether the folder stays; a failed push then names the command that repeats it.
 
         Raises:

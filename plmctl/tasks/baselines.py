@@ -52,7 +52,6 @@ class Baselines:
         """One line with the values of `metric`, or "".
 
         Args:
-            metric: The metric.
             cut: The share of the tokens that the fine-tuned model does not read.
         """
         lines = [

@@ -70,7 +70,6 @@ def cut(
 
     Args:
         length: The tokens of each row.
-        most: Rows of a batch at most.
         overhead: The cost of a batch without its rows, in tokens; None: batches are full, and
             the last one has the rest.
     """

@@ -35,7 +35,6 @@ class Explained(Protocol):
         """The joined answer of an ensemble with the additions of the task.
 
         Args:
-            joined: The joined answer.
             rows: The results of `explain` for each member.
         """
         ...

@@ -60,7 +60,6 @@ class CleanTable:
     """A table of examples, and which of them stay.
 
     Args:
-        file: The table.
         kept: The examples that stay, in the order of the table.
         dropped: {reason: (line, the row in words) of each row that goes}.
         why: The lines that were passed over, with the reason.
@@ -106,9 +105,7 @@ class KeptPart:
     """A part that an earlier `data clean` wrote, whose rows stay where they are.
 
     Args:
-        file: Its file.
         text: The text of the file.
-        examples: Its examples.
     """
 
     file: Path

@@ -283,7 +283,6 @@ def write_rows(
     """A table for .csv and .tsv, otherwise an object a line; standard output for "-".
 
     Args:
-        file: Its path.
         rows: {column: value}.
         spelling: The spelling of a table; None: as usual.
         guarded: Whether a table has a ' before each text that a spreadsheet would run; a line says

@@ -158,7 +158,6 @@ def rerank(each: Retrieved, chances: Sequence[float], *, weight: float, top: int
     Args:
         each: a question with its passages.
         chances: The probability that each passage has the answer.
-        weight: The weight of the ranker.
         top: passages that are kept.
     """
     scores = np.array(each.scores)

@@ -66,7 +66,6 @@ class SearchedSentence:
 
         Args:
             asked: The words of the question.
-            own: The words of the candidate.
             gain: IC(w) of the words.
         """
         near = [n for word in asked - ENGLISH for n in self.places.get(word, ())]

@@ -120,7 +120,6 @@ def fit_linear(rows: SparseRows, width: int, outputs: int, loss: Loss) -> tuple[
 
     Args:
         width: V, the number of features.
-        outputs: K.
         loss: The loss of the N rows' scores; convex.
     """
     count, size = len(rows.starts), width * outputs

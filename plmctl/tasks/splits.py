@@ -25,7 +25,6 @@ class Splits:
     """The splits of a task, as its reader finds them in `task.path`.
 
     Args:
-        reader: The reader of the files.
         path: A directory, a file, or the files of the splits.
         unit: The texts of an example that stay together where dev is held out of train.
         labels: The labels of an example that training must have seen to predict it.
@@ -159,7 +158,6 @@ class Splits:
         """The parts of the training examples: train, dev and test.
 
         Args:
-            train: The examples.
             balanced: Whether dev and test have the same share of each label. Runs hold their dev
                 out without it, so that those of older versions find the same one.
         """

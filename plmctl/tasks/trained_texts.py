@@ -52,8 +52,6 @@ def keep_trained(run: Path, examples: Examples, *, bundled: bool = False) -> Non
     number of Chinese ones by form.
 
     Args:
-        run: The folder.
-        examples: The training examples.
         bundled: Whether a column has their bundles, so that other files have the same ones.
     """
     write_bytes(run / FILE, np.unique(hash_texts(examples)).tobytes())
@@ -82,7 +80,6 @@ def read_trained(home: Path, name: str = FILE) -> np.ndarray | None:
     None where that file is missing.
 
     Args:
-        home: The folder.
         name: `FILE`, or `BUNDLES` for those of their bundles.
 
     Raises:
@@ -127,7 +124,6 @@ def leave_trained(home: Path, examples: Examples) -> tuple[list[Example], str]:
 
     Args:
         home: The folder with the hashes of its training texts.
-        examples: The examples.
 
     Raises:
         ConfigError: There are no hashes.
@@ -175,9 +171,6 @@ def describe_trained(count: int, examples: int, checkpoint: object, *, single: b
     """A sentence on scored examples that a model was trained on; "" for none.
 
     Args:
-        count: The number of them.
-        examples: The number of all examples.
-        checkpoint: The model.
         single: Whether a setting can leave them out, as of a single model.
     """
     if not count:

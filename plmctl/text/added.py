@@ -48,7 +48,6 @@ def read_added_tokens(
 
     Args:
         config: The content of its tokenizer_config.json.
-        special: The tokens that it names as special.
 
     Raises:
         DataError: Its files give one token two ids, or one id two tokens.

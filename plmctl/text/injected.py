@@ -23,7 +23,6 @@ class InjectedToken:
     """A token for a word or name.
 
     Args:
-        text: The word or name of the token.
         token: The spelling in the vocabulary.
         form: The use of the token in a text. "plain": none; "replace": instead of the pieces;
             "slash": behind them and a slash; "before": before a slash and them.

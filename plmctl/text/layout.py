@@ -44,7 +44,6 @@ def detect_layout(
     """Decide the layout of a file from its first lines.
 
     Args:
-        sample: the first lines.
         lines: a kind of `KINDS`; `auto` detects it.
         blocks: blank lines do not end the documents of this file.
         rows: the lines are those of texts in fields, which are joined only where `lines` says so.

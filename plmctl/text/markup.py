@@ -42,7 +42,6 @@ def spell_remedy(path: str, field: str) -> str:
     """The command that writes a text without its markup.
 
     Args:
-        path: A file of it.
         field: The field of its rows that holds the text.
     """
     named = [] if field == "text" else [spell_setting("field", field)]

@@ -58,7 +58,6 @@ def find_parts(
     has another one.
 
     Args:
-        files: The files of the folder by their names.
         model: Its sentencepiece model.
         config: The content of its tokenizer_config.json.
         kind: The `model_type` of its config.json.

@@ -75,7 +75,6 @@ def read_piece_lines(
     """`read_lines` of a piece.
 
     Args:
-        first: The number of its first line.
         cut: A very long line comes in parts; else it is refused.
     """
     assert isinstance(piece.source, Path)

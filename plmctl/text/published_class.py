@@ -63,7 +63,6 @@ def name_class(spec: Spec, special: Roles, tokens: list[str]) -> dict[str, Any]:
     class needs.
 
     Args:
-        spec: Its tokenizer.json.
         special: The roles of its special tokens.
         tokens: Its tokens by id.
     """

@@ -74,12 +74,7 @@ def _transpose(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
 
 
 def find_long_cells(lines: Sequence[str], first: int, separator: str) -> Iterator[LongCell]:
-    """The cells of one row that go over an end of a line.
-
-    Args:
-        lines: The lines of the row, each with its end.
-        first: the number of the first one.
-    """
+    """The cells of one row that go over an end of a line."""
     row, sign = "".join(lines), re.escape(separator)
     cell = re.compile(
         rf'"(?P<text>[^"]*(?:""[^"]*)*)(?P<end>"|\Z)(?P<behind>[^{sign}\n]*)|[^{sign}\n]*'

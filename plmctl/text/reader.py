@@ -205,10 +205,8 @@ def split_row(
     """The document that is the text of a row; a very long one in parts.
 
     Args:
-        text: The text of the row.
         place: Its file and line, for messages.
         layout_of_row: The reading of its lines.
-        marked: the marks in it.
     """
     if layout_of_row.lines == RUNNING:
         if text:

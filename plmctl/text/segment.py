@@ -35,7 +35,6 @@ def jieba(text: str, dictionary: str = "") -> Iterator[tuple[int, int]]:
     between versions. The dictionary has few traditional words.
 
     Args:
-        text: The text.
         dictionary: A file of further words, as `read_dictionary` reads it; "" for none.
     """
     return ((start, end) for _, start, end in _jieba(dictionary).tokenize(text, HMM=False))

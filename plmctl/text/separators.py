@@ -102,7 +102,6 @@ def explain_uneven(lines: Sequence[str], wanted: Set[str]) -> tuple[str, str]:
 
     Args:
         lines: The first ones, each with its end.
-        wanted: Columns that the first line has to name.
     """
     for sign, name in OTHERS.items():
         rows = csv.reader(lines, delimiter=sign)
@@ -130,9 +129,6 @@ def explain_undivided(
     signs that divide nothing; two empty texts where no such sign stands there.
 
     Args:
-        file: The table.
-        first: Its first line.
-        lines: The lines behind it.
         begins: Whether the label stands before the text.
     """
     signs = [sign for sign in WIDE if sign != COMMA or not file.name.lower().endswith(".csv")]

@@ -126,7 +126,6 @@ def objects_of(file: Path, fields: Sequence[str] = (), *, strict: bool = False) 
     """(number of its line, its values by name) of every row of JSON lines or Parquet.
 
     Args:
-        file: JSON lines, or a .parquet.
         fields: The columns of Parquet that are read; none: all of them.
         strict: The rows are documents: a file without rows is no error.
     """

@@ -297,7 +297,6 @@ class Tokenizer:
         Args:
             texts: sentences or lines.
             tokens: new tokens, at most.
-            least: The least count of a new token in the texts.
         """
         texts = (part for text in texts for part in _cut_long_runs(text))
         backend, pieces = extend_backend(

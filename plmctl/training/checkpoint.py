@@ -276,7 +276,6 @@ def seal(folder: Path, known: Mapping[str, FileEntry] = MappingProxyType({})) ->
     """Sync every file, then write and sync the manifest, then the folders themselves.
 
     Args:
-        folder: The folder.
         known: Files that other processes have synced and hashed.
 
     Raises:
@@ -302,7 +301,6 @@ def damage(folder: Path, *, share: tuple[int, int] = (0, 1)) -> str:
     """A description of the damage to a checkpoint; "" if every file is as it was written.
 
     Args:
-        folder: The folder.
         share: (i, n): the content of each n-th file alone is read, from the i-th on.
     """
     first, every = share
@@ -331,7 +329,6 @@ def read(folder: Path, world: World | None = None) -> Snapshot:
     """A checkpoint as it was saved; DataError if it is damaged.
 
     Args:
-        folder: The folder.
         world: Processes that all read it: each looks for damage in a share of the files.
     """
     world = world or World()

@@ -24,7 +24,6 @@ class Milestones:
 
     Args:
         unit: "words", "tokens" or "updates", which the names of the folders begin with.
-        numbers: The numbers.
     """
 
     unit: str

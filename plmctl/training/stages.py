@@ -36,7 +36,6 @@ class Stage:
 
     Args:
         batches: Opens its data.
-        share: The share of the budget.
         trainable: The trained parts of the model, as in `freezing.apply_freezing`.
         frozen: The frozen parts.
         pattern: The pattern: which tokens see each other; None: as in the stage before.
@@ -83,7 +82,6 @@ class Stage:
         Args:
             phases: The phases, whose shares are of this stage.
             schedule: The schedule of phases that have none.
-            terms: The terms of the objective.
         """
         return [
             replace(

@@ -57,7 +57,6 @@ class Joined:
     Args:
         vectors: The vectors of each micro-batch of this process that has some, by name; they can
             have a gradient of their own.
-        output: The output of the contrast.
         first: no process before this one has a part of it, so that this one counts it.
     """
 

@@ -167,7 +167,6 @@ class Update:
 
         Args:
             multipliers: The factors of the rates, one for each group.
-            norm: The norm of the gradient.
             share: The share of the run that is done with it.
 
         Returns:

@@ -107,10 +107,7 @@ def answer_examples(
     """The answers to examples, as what was fitted to the checkpoint decides.
 
     Args:
-        loaded: The model.
-        task: The task.
         name: The name of the split, or of the texts.
-        examples: The examples.
         precision: The device, and the number type of the computation.
         batch_size: The number of examples at the same time.
         new_texts: Whether they are texts of a file, which may have no labels.
@@ -152,9 +149,7 @@ def conclude_answers(
 
     Args:
         source: The folder of the model.
-        task: The task.
         name: The name of the split, or of the texts.
-        examples: The examples.
         before: The predictions without a decision.
         read: Counts of the texts that the model has read.
         new_texts: Whether they are texts of a file, which may have no labels.
@@ -195,13 +190,7 @@ def conclude_answers(
 
 
 def describe_decision(decision: LabelDecision, told: str, after: Predictions) -> dict[str, Told]:
-    """Remarks on a decision and on the rows that it answers, by topic.
-
-    Args:
-        decision: The decision.
-        told: The decision in words.
-        after: The predictions with it.
-    """
+    """Remarks on a decision and on the rows that it answers, by topic."""
     numbers = {name: value for name, value in asdict(decision).items() if value}
     numbers |= {"fitted": origins} if (origins := decision.spell_origins()) else {}
     said = {"decision": Told(told, numbers)}
@@ -244,7 +233,6 @@ def warn_of_trained(home: Path, examples: Sequence[Example], *, single: bool = F
 
     Args:
         home: The folder with the hashes of its training texts.
-        examples: The examples.
         single: Whether a setting can leave them out, as of a single model.
     """
     trained = read_trained(home)

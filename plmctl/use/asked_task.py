@@ -76,7 +76,6 @@ class Destination:
     """A file, a folder or standard output, for rows.
 
     Args:
-        path: The file or the folder.
         overwrite: Whether to replace earlier files, which otherwise go to `earlier/` in a folder.
         guarded: Whether to put a ' before texts that a spreadsheet would run.
         run: The run whose folder of results it is; None: the folder is the user's.
@@ -112,7 +111,6 @@ def ask_all(
 
     Args:
         task: The task, which is changed.
-        source: The model.
         given: The settings that the command line names.
         split: The split to score.
         checkpoint: The model as the command line names it.
@@ -242,7 +240,6 @@ def choose_task(
     labels and the length of the second count in any case.
 
     Args:
-        source: The model.
         asked: The config of another task, or None.
         given: The settings that the command line names: "task.path".
         checkpoint: The model as the command line names it, for messages.

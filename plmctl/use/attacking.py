@@ -91,7 +91,6 @@ def attack_examples(
     """One row for each example: what the model says of it before and after, and what was changed.
 
     Args:
-        victim: says which examples.
         model: its answers.
     """
     examples, names, texts = victim.examples, victim.names, victim.texts
@@ -191,7 +190,6 @@ def read_attacked(task: Any, split: str, field: str, rows: int | None) -> list[E
 
     Args:
         task: The task of the model.
-        split: The name of the split.
         field: The text of an example to change.
         rows: The number of examples; None: all.
     """

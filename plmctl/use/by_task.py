@@ -32,8 +32,6 @@ def label_by_task(
     """Answer the rows of a table in one pass of the model, and write them.
 
     Args:
-        checkpoints: The models.
-        file: The table.
         by: The column that names the model of a row.
         output: The file or the folder of the answers.
         precision: The device, and the numbers of the computation.

@@ -48,7 +48,6 @@ def calibrate(
 
     Args:
         source: The folder of the model.
-        task: Its task.
         origin: The rows, as the decision names them.
         rows: The predictions on them, without a decision.
         fitted: The numbers to fit; none: the kept ones stay.

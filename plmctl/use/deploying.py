@@ -209,8 +209,6 @@ def read_labelled(
     """The labelled examples whose scores are compared.
 
     Args:
-        task: The task.
-        loaded: Its model.
         source: The run.
         data: A labelled file; None: the dev split of the task.
         fix: The advice if no example is labelled.
@@ -443,9 +441,7 @@ def remark_scores(
     """Print the score and the speed of the file, of PyTorch, and of fp32 where it has 8 bits.
 
     Args:
-        task: The task.
         split: The rows that are scored.
-        target: The folder.
         before: The answers of PyTorch.
         after: The answers of the file.
         plain: The answers of the file in fp32; `after` where it has no 8 bits.

@@ -150,8 +150,6 @@ def embed(
     is in a batch.
 
     Args:
-        loaded: The model.
-        lines: The lines.
         manner: The layers, and the pooling of their tokens.
         batch_size: The number of lines at the same time, at most.
         precision: The number type of the computation.

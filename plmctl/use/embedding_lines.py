@@ -216,7 +216,6 @@ def lay_out_text(text: str, loaded: Loaded, length: int | None, prompt: str = ""
     Args:
         text: The text. One of spaces alone has no ids; a model of sentences of the library
             `sentence-transformers` reads its special tokens, as the library does.
-        loaded: The model.
         length: Tokens of the row at most; None: any number.
         prompt: The text before it.
     """

@@ -58,7 +58,6 @@ def ask_members(
     """Each member in turn, so that one model at a time is in memory.
 
     Args:
-        checkpoints: The models.
         open_task: Makes the task of a model, which a checkpoint names.
         read: Reads the examples of every split by a task.
         splits: The examples; `read` adds them for the first member where they are missing.
@@ -96,9 +95,7 @@ def open_members(
     """The model and the task of each member, whose labels are in one order.
 
     Args:
-        checkpoints: The models.
         open_task: Makes the task of a model, which a checkpoint names.
-        device: The device of the models.
         plugins: Packages outside plmctl that models may be made of.
         reader: A run and its task, whose labels are right; None: those of the first member.
     """

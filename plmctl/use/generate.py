@@ -35,13 +35,11 @@ def make_answerer(
     """The part that answers prompts: it writes, or fills masks, as the model does.
 
     Args:
-        reader: The reader of the prompts, with the model.
         search: The search for the tokens of a text.
         max_new: Tokens of a text at most; None: as many as a task's targets have, else as many as
             the model has room for.
         min_length: Tokens of a text at least, by the search.
         top: Candidates for each mask.
-        device: The device of the model.
         weights: The numbers of the weights of a model that writes: fp32, int8, int4 or w8a8.
         draft: A smaller model that drafts tokens; None: none.
     """

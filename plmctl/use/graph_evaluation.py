@@ -42,8 +42,6 @@ def evaluate_vectors(
     """Rank the answers of a split by the vectors of a folder.
 
     Args:
-        folder: The vectors.
-        split: A split of the graph.
         path: The graph; None: the graph that the vectors were trained on.
         out: The file of the scores; None: no file.
         device: The device of the computation.

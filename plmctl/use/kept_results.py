@@ -63,11 +63,6 @@ def keep_result(
     """Record the files and conditions of results in a run; nothing for a folder of the user's.
 
     Args:
-        output: The folder of the results.
-        name: The name of the results.
-        task: The task.
-        source: The model.
-        answered: The answers.
         how: The precision and the runtime.
         overrides: The words of the command line.
         only: The rows that count; "" for all.

@@ -105,8 +105,6 @@ class TextScoring:
     """The parts that all share: one text, and a head with a loss over the vocabulary.
 
     Args:
-        head: The head.
-        tokenizer: The tokenizer.
         segment: The segment of all tokens, by which some patterns choose what a token sees.
         streams: The streams of states that predict.
     """
@@ -350,7 +348,6 @@ class Likelihood:
     """Scores sentences by a model.
 
     Args:
-        model: The model.
         scoring: The way to score its tokens.
         device: The device of the computation.
         tokens: The largest number of tokens of a batch.
@@ -375,7 +372,6 @@ class Likelihood:
         Rows that several sentences of a block have in common are read once.
 
         Args:
-            sentences: The tokens of each sentence.
             begins: The number of the first token of each sentence that is scored; None: all are.
         """
         ends = np.cumsum([len(ids) for ids in sentences])

@@ -42,9 +42,6 @@ def score_perturbed(
     {perturbation: a remark on one that changes nothing}. {perturbation: its texts with answers}.
 
     Args:
-        perturbations: The changes of texts, by name.
-        loaded: The model.
-        task: The task.
         answered: The examples as they stand, with their predictions and scores.
         precision: The device, and the number type of the computation.
         batch_size: The number of examples at the same time.

@@ -31,7 +31,6 @@ def make_prompt_reader(
     laid them out.
 
     Args:
-        loaded: The model.
         source: The source of the texts, for messages.
         source_language: The token of the language of the prompts; None: as in training.
         target_language: The token of the language that is written; None: as in training.

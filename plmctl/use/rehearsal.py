@@ -90,7 +90,6 @@ def rehearse(
     Args:
         what: The task and its texts, for people.
         things: The things, or those of a first piece.
-        answer: Answers some of them.
         count: The number of all; None: not known; -1: `things` are all.
         start: The seconds before; None: all that this process has used by now.
     """

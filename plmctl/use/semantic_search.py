@@ -78,7 +78,6 @@ class Manner:
         """ConfigError for questions of another model than that of the vectors.
 
         Args:
-            checkpoint: The model of the questions.
             model: The hash of its weights.
             among: The file of the vectors.
         """
@@ -250,10 +249,8 @@ def find_nearest(
     of equal ones the first line.
 
     Args:
-        file: The vectors that are searched.
         loaded: The model that made them.
         lines: The questions, as the model reads them.
-        texts: The text of each line.
         among: The path of the file, for messages.
         top: The number of lines for a question.
         batch_size: The number of questions at the same time, at most.

@@ -41,8 +41,6 @@ def compare_simple(
     have those of the fitted ones.
 
     Args:
-        source: The model.
-        task: The task.
         answered: The predictions of a split.
         kept: Their file. Models without pretraining are scored on those of the run's test, which
             their fine-tuning has not read.

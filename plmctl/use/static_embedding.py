@@ -42,8 +42,6 @@ def average_words(
     n-grams make the vector of a word that has none. Marks alone are words only with a vector.
 
     Args:
-        texts: The lines.
-        file: the vectors of words.
         normalize: whether means get length 1.
         segment: Finds the words of Chinese texts; None: spaces alone are between words.
 

@@ -31,7 +31,6 @@ def choose_usual(task: Task, loaded: Loaded, split: Split, file: str | None = No
 
     Args:
         task: The task of the model.
-        loaded: The model.
         split: The labelled rows whose scores are compared.
         file: Texts with or without labels, as `plmctl predict` reads them.
 

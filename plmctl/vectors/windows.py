@@ -151,7 +151,6 @@ def cut_rows(
         right: the same for its right.
         drawn: int64 [updates, M, N].
         bands: The bands of L words.
-        settings: The settings of the cut.
         places: [n] of the words in the text.
     """
     updates, reach, length, count = len(drawn), bands.reach, bands.length, len(words)

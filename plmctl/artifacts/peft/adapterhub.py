@@ -329,7 +329,6 @@ def _fill(
     change nothing.
 
     Args:
-        adapter: The adapter.
         method: Our class.
         node: Its settings.
         cells: {our cell: {the end of a published name: tensor}}.

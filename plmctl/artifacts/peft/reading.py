@@ -271,7 +271,6 @@ def read_prefix(adapter: PeftFolder, *, shift: bool = True) -> Read:
     """Keys and values of all layers from one table.
 
     Args:
-        adapter: The adapter.
         shift: The positions of a text are counted behind the prefix.
     """
     node = {

@@ -29,7 +29,6 @@ def hears_all(
         allowed: `(b, h, q, k) -> bool`, who sees whom.
         position: The position of the token; a negative one counts from the end.
         heads: Heads that see.
-        length: T.
     """
     head = torch.arange(heads, device="cpu").view(1, -1, 1, 1)
     keys = torch.arange(length, device="cpu").view(1, 1, 1, -1)

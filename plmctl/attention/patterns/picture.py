@@ -15,7 +15,6 @@ def draw(see: Callable[[int], Tensor | None], cells: int, size: int | None) -> s
 
     Args:
         see: A number of tokens -> bool [1, H | 1, T | 1, T | 1], who sees whom; None: all see all.
-        cells: Lines and columns.
         size: Tokens of a cell; None: the fewest, up to 256, that show what is not seen; where a
             smaller picture shows little of it (a window as wide as the row), a larger one.
 

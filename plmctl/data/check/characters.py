@@ -136,9 +136,7 @@ def judge_markup(html: int, texts: int, example: str, unit: str, advice: str) ->
 
     Args:
         html: The number of these texts.
-        texts: The number of all.
         example: The position of the first one.
-        unit: The name of the texts.
         advice: The advice where there are many.
     """
     share = html / max(1, texts)

@@ -95,7 +95,6 @@ def check(
     """Check the documents of `source`, and what `valid` shares with them.
 
     Args:
-        source: the text.
         valid: the text that is held out.
         segmenter: The segmenter of Chinese words; without, a character counts as a word.
         say: hears how far it is.

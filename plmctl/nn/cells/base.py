@@ -147,7 +147,6 @@ class Projections:
     """The linear maps of a cell by what they give: query, key, value, output, up, gate, down.
 
     Args:
-        maps: The rows that give each of them.
         heads: The heads of queries, keys and values; None: the kernel computes no scores of it, or
             others than their products.
     """

@@ -35,7 +35,6 @@ def check_kinds(stated: Sequence[str], cells: Iterable[Cell]) -> None:
 
     Args:
         stated: The kinds, such as attention and feed-forward.
-        cells: The cells of the model.
     """
     weights: dict[str, int] = {}
     for cell in cells:

@@ -176,10 +176,7 @@ class GatedMethod(Method):
         """Multiply what a method has added to this cell by gates; returns whether it added.
 
         Args:
-            cell: The cell.
-            part: The method.
             before: The prefix that the cell had without it.
-            reading: The input of the cell.
         """
         width, found = cell.columns(), False
         for owner in cell.modules():

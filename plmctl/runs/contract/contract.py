@@ -277,7 +277,6 @@ def find_unmeasured(
     own, does not.
 
     Args:
-        noise: The noise of validation.
         trained: The noise of training, which may introduce the field.
     """
     there = set(format.provides)

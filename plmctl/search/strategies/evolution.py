@@ -82,7 +82,6 @@ class Evolution(SearchStrategy):
         """The next new individual.
 
         Args:
-            view: The view.
             alive: The population.
             updates: The updates of its first step; None: a whole training.
         """

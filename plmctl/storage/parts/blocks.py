@@ -17,7 +17,6 @@ class TensorBlock:
     """A block of a tensor.
 
     Args:
-        values: The block.
         shape: The shape of the whole tensor.
         offsets: The index of its first element in the tensor, one number a dimension.
         pieces: The number of equal pieces of its rows. The whole tensor has as many equal pieces,

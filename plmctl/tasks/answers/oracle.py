@@ -53,7 +53,6 @@ def choose_sentences(sentences: Sequence[str], scores: Sequence[float], most: in
 
     Args:
         sentences: all, or those at the beginning that were read.
-        scores: one for each of them.
     """
     chosen: list[int] = []
     seen: set[tuple[str, ...]] = set()

@@ -29,7 +29,6 @@ def explain_broken(
     Args:
         broken: lines by what is wrong with them.
         first: The first one, as it is reported.
-        rows: The number of all rows.
     """
     several = sum(map(len, broken.values())) > 1
     found = f"of {rows:,} rows, {list_broken(broken)}" if several else f"1 of {rows:,} rows"

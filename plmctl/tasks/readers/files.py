@@ -163,7 +163,6 @@ def existing(path: Any, setting: str = "") -> Path:
     lists its neighbours. The folder of a model, which is often called as its data, is not proposed.
 
     Args:
-        path: The path.
         setting: The setting that has this path alone; "" for one of several files.
     """
     place = Path(path).expanduser()

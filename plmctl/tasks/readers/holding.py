@@ -74,10 +74,7 @@ def hold_out(
     examples. All `labels` of dev occur in train, too.
 
     Args:
-        examples: The examples.
-        share: The share of dev.
         unit: The unit of an example; examples of one stay together.
-        labels: The labels of an example.
         balanced: Whether dev has the same share of each label, as far as units allow. The units of
             the rarest label come first (Sechidis et al., 2011, iterative stratification). A label
             with two examples has one in dev.

@@ -18,7 +18,6 @@ def read_score(
 
     Args:
         label: The text that stands where the score belongs.
-        file: The file of the score.
         fix: The fix if it is no number at all.
         line: its line, where `file` does not say it.
 

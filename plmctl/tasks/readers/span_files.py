@@ -49,7 +49,6 @@ class SpanNotes:
     """Counts of read texts.
 
     Args:
-        texts: The number of texts.
         labels: {label: entities}.
         overlapped: Entities that share a character with one before them.
         unmarked: Texts that say nothing of entities.
@@ -103,7 +102,6 @@ def read_spans(
     """The texts of a file of JSON, or of a folder of brat.
 
     Args:
-        path: The file or folder.
         notes: Receives the counts.
         text: The field of the text.
         entities: The field of the entities; None: the first of the known ones.

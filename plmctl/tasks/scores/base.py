@@ -31,9 +31,7 @@ def score_slices(
     """`<first metric>/<slice>` of each slice of the predictions. A slice that has all is none.
 
     Args:
-        score: The metrics of predictions by name.
         predictions: The predictions, with `slices` where they are in some.
-        names: The metrics.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for prediction in predictions:

@@ -127,9 +127,6 @@ class ClassMean:
     of all examples. An interval moves them back (`move_back`).
 
     Args:
-        counts: The counts of the examples.
-        part: the score of a class.
-        among: the classes.
         without: the number of a class that does not count.
     """
 

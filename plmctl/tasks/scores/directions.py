@@ -21,8 +21,6 @@ class Directions:
     of a metric.
 
     Args:
-        stater: The scores, or the task.
-        metrics: The metrics of the task.
         bases: The base classes, whose `lower` states nothing.
     """
 

@@ -78,7 +78,6 @@ def score_labels(
 
     Args:
         predictions: each with `gold` and `guess`, and `bundle` and `slices` where it has some.
-        names: The names of the metrics.
         positive: the class whose F1 counts, and by whose probability `mrr` ranks.
     """
     gold = [str(p["gold"]) for p in predictions]

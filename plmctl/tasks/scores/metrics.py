@@ -31,7 +31,6 @@ def is_larger_better(metric: str, lower: Collection[str] = ()) -> bool:
     """Whether a larger value of a metric is better.
 
     Args:
-        metric: The name of the metric.
         lower: Further metrics of which a lower value is better.
     """
     return metric not in LOWER and metric not in lower

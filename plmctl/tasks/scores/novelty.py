@@ -36,7 +36,6 @@ def score(name: str, predictions: Predictions) -> float:
     source (N/T o); `novel_unique`: the same share of the different texts (N/U o).
 
     Args:
-        name: The name of the metric.
         predictions: Predictions with the results of `TrainedTexts.judge` for each guess.
     """
     if name == "novel_unique":

@@ -139,7 +139,6 @@ def move_back(drawn: np.ndarray, form: Form, score: float) -> np.ndarray:
     Args:
         drawn: [R] the scores of draws.
         form: The form that gave them.
-        score: The score of all examples.
     """
     return drawn + (score - drawn.mean()) if form.drifts else drawn
 

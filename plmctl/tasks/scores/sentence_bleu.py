@@ -23,7 +23,6 @@ def bleu2(golds: Sequence[str], guess: str) -> float:
     bleu_atomic.py).
 
     Args:
-        golds: the references.
         guess: the text that is scored.
     """
     words, references = split_spaced(guess), [split_spaced(gold) for gold in golds]

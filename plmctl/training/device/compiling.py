@@ -71,10 +71,8 @@ def foresee_waste(
 
     Args:
         budget: The end of the run.
-        model: The model.
         rows: The rows of an update, and of a pass, of one process.
         length: Tokens of a row.
-        processes: The number of processes.
         rate: FLOP/s that one process reaches; 0: not known.
     """
     if not rate:

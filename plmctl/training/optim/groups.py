@@ -122,7 +122,6 @@ def split_groups(
     one parameter of each group, "" of an empty one.
 
     Args:
-        kind: The kind of the parameter with that name.
         rates: Peak rates of parameters that do not have the rate of the optimizer. They do not
             decay. Their groups are marked as `apart`: the rate in the log is not theirs.
     """

@@ -51,7 +51,6 @@ def suggest(
 
     Args:
         rates: rising learning rates.
-        losses: the loss of training at each of them.
         smoothing: b of the moving mean.
     """
     smoothed: list[float] = []

@@ -25,7 +25,6 @@ def check_parallel(
 
     Args:
         parallel: The way in which teams share weights; so are the next two.
-        processes: The number of all processes.
         team: The number of processes that compute cells together.
     """
     if processes % team:

@@ -35,7 +35,6 @@ class DenseWeights(nn.Module):
         """Put `W M` into the model.
 
         Args:
-            weights: The weights of the model.
             factors: {name: M}, a number for each weight or for each of its columns.
         """
         for name in self.covered:

@@ -71,7 +71,6 @@ class WeightScores(DenseWeights):
         """Put `W M` into the model.
 
         Args:
-            weights: The weights of the model.
             masks: {name: M, one value for each block}.
         """
         self.write(weights, {name: self.spread(mask) for name, mask in masks.items()})
