@@ -55,10 +55,8 @@ class NoisedRows(Measure):
         targets = batch.targets.get("mlm")
         if targets is None or "text" not in batch.seqs:
             return None
-        rows, columns = (
-            targets.index // batch.text.ids.shape[1],
-            targets.index % batch.text.ids.shape[1],
-        )
+        rows = targets.index // batch.text.ids.shape[1]
+        columns = targets.index % batch.text.ids.shape[1]
         chosen = (targets.ids != IGNORE) & (rows < ROWS)
         rows, columns, wanted = rows[chosen], columns[chosen], targets.ids[chosen]
         states = opened.model(batch).words[rows, columns]

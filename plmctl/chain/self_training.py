@@ -130,10 +130,8 @@ def sort_words(words: Sequence[str]) -> tuple[SelfTraining, list[str]]:
             allowed, fix = "none: each round has a folder of its own", "out=<a folder for all>"
             wrong.append(ConfigError(key, value, allowed, fix=fix))
         elif meant := find_alike(key, hints, least=MISSPELT):
-            allowed, fix = (
-                f"there is no such setting{did_you_mean(meant)}",
-                spell_word(f"{meant[0]}={value}"),
-            )
+            allowed = f"there is no such setting{did_you_mean(meant)}"
+            fix = spell_word(f"{meant[0]}={value}")
             wrong.append(ConfigError(key, value, allowed, fix=fix))
         else:
             rest.append(word)

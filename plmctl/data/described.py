@@ -124,10 +124,8 @@ def warn_of_text(manifest: Mapping[str, Any]) -> list[str]:
 def warn_of_large_share(manifest: Mapping[str, Any]) -> list[str]:
     """A warning if so few documents exist that validation takes far more than its share."""
     tokens = {name: split["tokens"] for name, split in manifest["splits"].items()}
-    share, valid_share = (
-        tokens["valid"] / max(1, sum(tokens.values())),
-        manifest["settings"]["valid_share"],
-    )
+    share = tokens["valid"] / max(1, sum(tokens.values()))
+    valid_share = manifest["settings"]["valid_share"]
     if not valid_share or share < max(0.2, 2 * valid_share):
         return []
     few = manifest["splits"]["train"]["documents"] + manifest["splits"]["valid"]["documents"]

@@ -122,12 +122,10 @@ class Loader:
         if schedule not in SCHEDULES:
             raise ConfigError("data.schedule", schedule, f"one of {', '.join(SCHEDULES)}")
         self.sources, self.labels, self.schedule, self.seed = dict(sources), labels, schedule, seed
-        self.micro_batch_size, self.prefetch, self.keep, self.pinned = (
-            micro_batch_size,
-            prefetch,
-            keep,
-            pinned,
-        )
+        self.micro_batch_size = micro_batch_size
+        self.prefetch = prefetch
+        self.keep = keep
+        self.pinned = pinned
         self.waited = 0.0
         self._step = 0
         self._worker: _Ahead | None = None

@@ -319,11 +319,9 @@ def _marks(
 def _summary(ids: np.ndarray, labels: np.ndarray, mask: int | None) -> str:
     """How many tokens are predicted, and how many of these are masked, replaced, kept."""
     predicted = labels != IGNORE
-    total, masked, kept = (
-        int(predicted.sum()),
-        int((predicted & (ids == mask)).sum()),
-        int((predicted & (ids == labels)).sum()),
-    )
+    total = int(predicted.sum())
+    masked = int((predicted & (ids == mask)).sum())
+    kept = int((predicted & (ids == labels)).sum())
     return f"; {total} predicted: {masked} masked, {total - masked - kept} replaced, {kept} kept"
 
 

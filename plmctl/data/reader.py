@@ -191,10 +191,8 @@ class RowReader:
         """
         if epoch not in self._orders:
             rows = self.plan(epoch).rows
-            key, make = (
-                ("order", rows, self.seed, self.stage, epoch),
-                partial(self._shuffle, epoch, rows),
-            )
+            key = ("order", rows, self.seed, self.stage, epoch)
+            make = partial(self._shuffle, epoch, rows)
             order = (
                 np.arange(rows)
                 if self.format.ordered

@@ -106,10 +106,8 @@ def _blank_seq(seq: Seq, count: int) -> Seq:
 
 def _join_seq(seqs: Sequence[Seq], indices: Sequence[np.ndarray]) -> Seq:
     tracks = _join_each([seq.tracks for seq in seqs], indices)
-    ids, length = (
-        _join_rows([seq.ids for seq in seqs], indices),
-        _join_rows([seq.length for seq in seqs], indices),
-    )
+    ids = _join_rows([seq.ids for seq in seqs], indices)
+    length = _join_rows([seq.length for seq in seqs], indices)
     full, view = all(seq.full for seq in seqs), seqs[0].view
     return Seq(ids, length, tracks, full=full, view=view)
 

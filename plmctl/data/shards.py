@@ -181,10 +181,8 @@ class Shards:
         documents = int(np.searchsorted(ends, math.ceil(share * len(self.ids))))
         sentences, tokens = int(self.documents[documents]), int(ends[documents])
         part_of_split = copy.copy(self)
-        part_of_split.ids, part_of_split.sentences = (
-            self.ids[:tokens],
-            self.sentences[: sentences + 1],
-        )
+        part_of_split.ids = self.ids[:tokens]
+        part_of_split.sentences = self.sentences[: sentences + 1]
         part_of_split.documents = self.documents[: documents + 1]
         part_of_split.tracks = {name: track[:tokens] for name, track in self.tracks.items()}
         marks = {

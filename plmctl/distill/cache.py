@@ -223,10 +223,8 @@ class Shard:
         self.ends = {name: shape.prod(1).cumsum(0).tolist() for name, shape in self.shapes.items()}
 
         for name, shape in self.shapes.items():
-            size, stored = (
-                [self.ends[name][-1]] if len(shape) else [0],
-                self._file.get_slice(name).get_shape(),
-            )
+            size = [self.ends[name][-1]] if len(shape) else [0]
+            stored = self._file.get_slice(name).get_shape()
             if len(shape) != len(self.keys) or bool((shape < 0).any()) or size != stored:
                 raise ValueError(
                     f"{file}: {name} has {stored} numbers, and its shapes ask for {size}"

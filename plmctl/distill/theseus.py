@@ -138,12 +138,10 @@ class Mixed(nn.Module):
         self, predecessor: Stack, successor: Stack, drawn: Sequence[np.ndarray], number: int
     ) -> None:
         super().__init__()
-        self.predecessor, self.successor, self.drawn, self.number = (
-            predecessor,
-            successor,
-            drawn,
-            number,
-        )
+        self.predecessor = predecessor
+        self.successor = successor
+        self.drawn = drawn
+        self.number = number
 
     def forward(
         self, streams: Streams, env: Env, *, record: bool = False

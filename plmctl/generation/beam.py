@@ -83,13 +83,11 @@ class Beam(Ruled):
             raise ConfigError("search.penalty", penalty, "length or gnmt")
         if early not in (True, False, "never"):
             raise ConfigError("search.early", early, "true, false or never")
-        self.width, self.alpha, self.penalty, self.early, self.count = (
-            width,
-            alpha,
-            penalty,
-            early,
-            count,
-        )
+        self.width = width
+        self.alpha = alpha
+        self.penalty = penalty
+        self.early = early
+        self.count = count
 
     @property
     def facts(self) -> SearchFacts:
@@ -287,10 +285,8 @@ class Beams:
         if kept.all() and self.totals.shape[1] == width:
             swap = keep_order(gather(continuations.parents))
             order, totals = np.take_along_axis(order, swap, 1), np.take_along_axis(totals, swap, 1)
-        source, tokens = (
-            gather(continuations.source)[kept].ravel(),
-            gather(continuations.tokens)[kept].ravel(),
-        )
+        source = gather(continuations.source)[kept].ravel()
+        tokens = gather(continuations.tokens)[kept].ravel()
         ids = np.concatenate([self.ids[source], tokens[:, None]], 1)
         return Beams(self.rows[kept], ids, totals[kept], self.written + 1), source
 

@@ -144,10 +144,8 @@ def _in_chunks(
     sums = [h.new_zeros((), dtype=kind) for kind in (wide, torch.int64, wide)]
     counted = (ids != IGNORE)[:, None]
     h = h.masked_fill(~counted, 0)  # so that other positions add nothing to dtable
-    dh, dtable = (
-        torch.empty_like(h) if train else None,
-        torch.zeros_like(table) if train and not len(h) else None,
-    )
+    dh = torch.empty_like(h) if train else None
+    dtable = torch.zeros_like(table) if train and not len(h) else None
     dbias = None if bias is None or not train else torch.zeros_like(bias, dtype=wide)
     cached = h.device.type == "cpu" and not compiled and not torch.compiler.is_compiling()
     turn = _compile_turn() if compiled else functools.partial(_softmax_minus_label, smoothing)

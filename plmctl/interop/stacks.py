@@ -16,11 +16,9 @@ from plmctl.interop.waves import warn_of_other_waves
 from plmctl.models.encoder_decoder import LAST
 
 HEAD, CELLS = "seq2seq", "plmctl.nn.cells"
-SHARED, ENCODER, DECODER = (
-    "shared.weight",
-    "encoder.embed_tokens.weight",
-    "decoder.embed_tokens.weight",
-)
+SHARED = "shared.weight"
+ENCODER = "encoder.embed_tokens.weight"
+DECODER = "decoder.embed_tokens.weight"
 # the first token of the decoder
 START = Key(
     "decoder_start_token_id",

@@ -77,12 +77,10 @@ class BiLM(Backbone):
         super().__init__()
         if width % 2:
             raise ConfigError("size.width", width, "an even number: half of it for each direction")
-        self.width, self.num_layers, self.hidden_width, self.skip = (
-            width,
-            num_layers,
-            hidden_width,
-            skip,
-        )
+        self.width = width
+        self.num_layers = num_layers
+        self.hidden_width = hidden_width
+        self.skip = skip
         self.max_length = None
         self.words = words(width=width // 2)
         shape: dict[str, Any] = {

@@ -62,10 +62,8 @@ class TwoWay(Backbone):
         return torch.stack([self.ahead.embed(batch), self.behind.embed(batch)])
 
     def encode(self, x: Tensor, batch: Batch, state: Any = None, record: Record = NONE) -> Hidden:
-        left, right = (
-            self.ahead.encode(x[0], batch, record=record),
-            self.behind.encode(x[1], batch, record=record),
-        )
+        left = self.ahead.encode(x[0], batch, record=record)
+        right = self.behind.encode(x[1], batch, record=record)
         both = zip(left.recorded.get("hidden", []), right.recorded.get("hidden", []), strict=True)
         layers = [torch.cat(pair, -1) for pair in both]
         return Hidden(

@@ -308,10 +308,8 @@ class XLNet(Backbone):
     def _relations_of_new(self, seen: Seq, start: int, front: int, x: Tensor) -> Relations:
         """Distances and segments of the tokens from `start` on and of the positions after them."""
         kinds = range(1 if self.query is None else 2)
-        position, segment = (
-            seen.tracks.get("position") if front else None,
-            seen.tracks.get("segment"),
-        )
+        position = seen.tracks.get("position") if front else None
+        segment = seen.tracks.get("segment")
         own = None if segment is None else torch.cat([segment[:, start:] for _ in kinds], 1)
         # with padding between memory and text, the positions of keys are not consecutive
         if position is not None:
@@ -326,12 +324,10 @@ class XLNet(Backbone):
                 [front + position[:, start:] + behind for behind in kinds], 1
             )
         else:
-            keys, asking = (
-                None,
-                torch.arange(front + start + 1, front + seen.ids.shape[1] + 1, device=x.device)[
-                    None
-                ],
-            )
+            keys = None
+            asking = torch.arange(
+                front + start + 1, front + seen.ids.shape[1] + 1, device=x.device
+            )[None]
             asking = asking if self.query is not None else None
         return make_relations(
             width=self.width,

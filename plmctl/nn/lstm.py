@@ -29,12 +29,10 @@ class ProjectedLSTM(Starting):
         super().__init__()
         if clip is not None and clip <= 0:
             raise ConfigError("clip", clip, "above 0, or null for none")
-        self.width, self.hidden_width, self.projected_width, self.clip = (
-            width,
-            hidden_width,
-            projected_width,
-            clip,
-        )
+        self.width = width
+        self.hidden_width = hidden_width
+        self.projected_width = projected_width
+        self.clip = clip
         self.input = nn.Linear(width, 4 * hidden_width)
         self.recurrent = nn.Linear(projected_width, 4 * hidden_width, bias=False)
         self.projection = nn.Linear(hidden_width, projected_width, bias=False)

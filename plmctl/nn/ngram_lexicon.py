@@ -54,13 +54,11 @@ class NgramLexicon(nn.Module):
         super().__init__()
         if longest < SHORTEST:
             raise ConfigError("longest", longest, f"{SHORTEST} tokens or more")
-        self.count, self.longest, self.often, self.pmi, self.most = (
-            count,
-            longest,
-            often,
-            pmi,
-            most,
-        )
+        self.count = count
+        self.longest = longest
+        self.often = often
+        self.pmi = pmi
+        self.most = most
         nodes = count * longest
         self.register_buffer("edges", torch.full((nodes,), _NONE))
         self.register_buffer("ends", torch.zeros(nodes + 1, dtype=torch.int64))

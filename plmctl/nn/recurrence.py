@@ -47,10 +47,8 @@ class Runs:
         order = (step * len(starts) + rank[run]).argsort()
         row = rows[starts]
         change = row[1:] != row[:-1]
-        first, last = (
-            torch.cat([true, change])[longest_first],
-            torch.cat([change, true])[longest_first],
-        )
+        first = torch.cat([true, change])[longest_first]
+        last = torch.cat([change, true])[longest_first]
         return cls(
             rows[order],
             columns[order],

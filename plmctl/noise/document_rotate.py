@@ -44,9 +44,7 @@ class DocumentRotate(Denoising):
         pivot = below(word.astype(np.uint32), length)
         pivot[(word >> np.uint64(32)).astype(np.float64) >= self.rate * 2.0**32] = 0
         take = np.arange(len(units.ordinary))
-        begin, size = (
-            np.stack([start + pivot, start], 1).ravel(),
-            np.stack([length - pivot, pivot], 1).ravel(),
-        )
+        begin = np.stack([start + pivot, start], 1).ravel()
+        size = np.stack([length - pivot, pivot], 1).ravel()
         take[units.ordinary] = expand_runs(begin, size)
         return permute(rows, take)

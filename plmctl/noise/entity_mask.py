@@ -38,13 +38,11 @@ class MarkedSpans(Select):
         words: bool,
         scattered: bool = False,
     ) -> None:
-        self.vocab, self.budget, self.names, self.share, self.words = (
-            vocab,
-            budget,
-            list(names),
-            span_share,
-            words,
-        )
+        self.vocab = vocab
+        self.budget = budget
+        self.names = list(names)
+        self.share = span_share
+        self.words = words
         self.scattered = scattered
         self.reads = frozenset(
             {"input", *(f"spans.{name}" for name in names)}

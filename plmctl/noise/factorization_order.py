@@ -193,11 +193,9 @@ class FactorizationOrder(Noise):
         length = rows.seqs[rows.input].length
         total = np.where(length > 0, np.maximum(1, np.floor(length / self.context + 1e-9)), 0)
         left = share_out(total, sections.length, row, draws.uniform(rows.key, "share"))
-        chosen, slot, end = (
-            np.zeros(n * width, bool),
-            sections.start.copy(),
-            sections.start + sections.length,
-        )
+        chosen = np.zeros(n * width, bool)
+        slot = sections.start.copy()
+        end = sections.start + sections.length
         open_, step = np.flatnonzero(left > 0), 0
         while len(open_):
             word = draws.words_at(rows.key, "span", row[open_], column[open_] + step * width)

@@ -93,10 +93,8 @@ class Walk:
         Returns:
             [m] what is left of each budget.
         """
-        order, end = (
-            Shuffled(self.rows, draws, exclude(~allowed).reshape(self.shape)),
-            np.append(first[1:], allowed.size),
-        )
+        order = Shuffled(self.rows, draws, exclude(~allowed).reshape(self.shape))
+        end = np.append(first[1:], allowed.size)
         left, busy = budget.copy(), np.flatnonzero(budget > 0)
         if len(busy):
             slot, left[busy] = self._take_free_runs(order, first[busy], end[busy], budget[busy])
@@ -181,11 +179,9 @@ def take_first_come(
     open_ = np.flatnonzero(end > begin)
     while len(open_):
         length = (end - begin)[open_]
-        member, who, offset = (
-            expand_runs(begin[open_], length),
-            np.repeat(open_, length),
-            np.cumsum(length) - length,
-        )
+        member = expand_runs(begin[open_], length)
+        who = np.repeat(open_, length)
+        offset = np.cumsum(length) - length
         refused = np.logical_or.reduceat(blocked[member], offset)
         # the earliest undecided run comes last, so its number stays
         owner[member[::-1]] = who[::-1]

@@ -154,12 +154,10 @@ class NoiseBudget:
             )
         if selection not in self.SELECTIONS:
             raise ConfigError("noise.selection", selection, f"one of {', '.join(self.SELECTIONS)}")
-        self.rate, self.limit, self.selection, self.count_specials = (
-            rate,
-            max_predictions,
-            selection,
-            selection != "ceiling" if count_specials is None else count_specials,
-        )
+        self.rate = rate
+        self.limit = max_predictions
+        self.selection = selection
+        self.count_specials = selection != "ceiling" if count_specials is None else count_specials
 
     def of_rows(self, rows: Rows, draws: Draws, counted: np.ndarray | None = None) -> np.ndarray:
         """[n] int64: the budget of each row; 0 for an empty one.
@@ -190,10 +188,8 @@ class NoiseBudget:
             (first, budget), each [m]: the first slot of the document (flattened), and its share.
         """
         n, width = rows.seqs[rows.input].ids.shape
-        total, document = (
-            self.of_rows(rows, draws, counted),
-            rows.seqs[rows.input].tracks.get("document"),
-        )
+        total = self.of_rows(rows, draws, counted)
+        document = rows.seqs[rows.input].tracks.get("document")
         if document is None:
             return np.arange(n) * width, total
         first = np.flatnonzero(find_document_begins(document))
@@ -286,10 +282,8 @@ class Shuffled:
         self, rows: Rows, draws: Draws, excluded: np.ndarray, group: np.ndarray | None = None
     ) -> None:
         seq = rows.seqs[rows.input]
-        self.width, document = (
-            seq.ids.shape[1],
-            seq.tracks.get("document") if group is None else group,
-        )
+        self.width = seq.ids.shape[1]
+        document = seq.tracks.get("document") if group is None else group
         bits = (self.width - 1).bit_length()
         # document, column and at least ten random bits fit into 32
         narrow = document is not None and 2 * bits <= 22

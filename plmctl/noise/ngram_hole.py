@@ -62,10 +62,8 @@ class NgramHole(Noise):
         n, width = rows.seqs[rows.input].ids.shape
         begin, size = find_stretches(find_units(rows, self.vocab, words=False))
         row = begin // width
-        longest, tokens = (
-            np.zeros(n, np.int64),
-            np.bincount(row, weights=size, minlength=n).astype(np.int64),
-        )
+        longest = np.zeros(n, np.int64)
+        tokens = np.bincount(row, weights=size, minlength=n).astype(np.int64)
         np.maximum.at(longest, row, size)
         word = draws.words(rows.key, "ngram", 1)[:, 0]
         length = np.minimum(self.lengths(word >> HALF), np.minimum(longest, tokens - 1))

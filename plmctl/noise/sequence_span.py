@@ -109,10 +109,8 @@ class SequenceSpan(Noise):
         clean = rows.seqs["text"]
         spans = self._spans(rows, draws)
         masked = self.corrupt(rows, spans, draws.child("corrupt")).seqs["text"]
-        width, slot = (
-            clean.ids.shape[1],
-            expand_runs(spans.row * clean.ids.shape[1] + spans.start, spans.length),
-        )
+        width = clean.ids.shape[1]
+        slot = expand_runs(spans.row * clean.ids.shape[1] + spans.start, spans.length)
         seqs = {name: seq for name, seq in rows.seqs.items() if name != "text"} | {"source": masked}
         if self.feed:
             labels = np.full(clean.ids.shape, IGNORE, np.int64)

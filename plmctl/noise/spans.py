@@ -261,10 +261,8 @@ class Segmented(Sampler):
     ) -> tuple[np.ndarray, np.ndarray]:
         """(document, units) of each span, in order; `others` units of the document stay."""
         width = rows.seqs[rows.input].ids.shape[1]
-        document, number = (
-            np.repeat(np.arange(len(first)), share),
-            expand_runs(np.zeros_like(share), share),
-        )
+        document = np.repeat(np.arange(len(first)), share)
+        number = expand_runs(np.zeros_like(share), share)
         row, column = np.divmod(first[document], width)
         size = lengths(draws.words_at(rows.key, "length", row, column + number * width) >> HALF)
         left = share[document] - sum_before(size, share)

@@ -55,12 +55,10 @@ class TextInfill(Denoising):
             )
         if selection not in SELECTIONS:
             raise ConfigError("noise.selection", selection, f"one of {', '.join(SELECTIONS)}")
-        self.vocab, self.mask, self.mean, self.whole_words = (
-            make_movable(vocab),
-            mask,
-            mean_length,
-            whole_words,
-        )
+        self.vocab = make_movable(vocab)
+        self.mask = mask
+        self.mean = mean_length
+        self.whole_words = whole_words
         self.budget = NoiseBudget(
             rate=rate, max_predictions=None, selection="ceiling", count_specials=False
         )
@@ -116,10 +114,8 @@ class TextInfill(Denoising):
         count = np.where(budget > 0, (budget + 6 * np.sqrt(budget) + 20) / self.mean + 1, 0).astype(
             np.int64
         )
-        document, number = (
-            np.repeat(np.arange(len(first)), count),
-            expand_runs(np.zeros_like(count), count),
-        )
+        document = np.repeat(np.arange(len(first)), count)
+        number = expand_runs(np.zeros_like(count), count)
         row, column = np.divmod(first[document], width)
         word = draws.words_at(rows.key, "length", row, column + number * width)
         size = self.lengths((word >> HALF).astype(np.uint32)) - 1
@@ -225,10 +221,8 @@ def draw_gaps(
     Every set of positions in the longer text is equally likely. The i-th token goes to a random gap
     or, with probability i / (count + 1 + i), to the gap of an earlier one (Polya's urn).
     """
-    document, number = (
-        np.repeat(np.arange(len(first)), extra),
-        expand_runs(np.zeros_like(extra), extra),
-    )
+    document = np.repeat(np.arange(len(first)), extra)
+    number = expand_runs(np.zeros_like(extra), extra)
     row, column = np.divmod(first[document], width)
     bits = draws.words_at(rows.key, "gap", row, column + number * width).astype(np.uint32)
     lot = below(bits, count[document] + 1 + number)

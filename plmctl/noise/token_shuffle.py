@@ -87,10 +87,8 @@ class TokenShuffle(Noise):
         seq = rows.seqs[rows.input]
         free = ordinary & (rows.targets["mlm"] == IGNORE) if "mlm" in rows.targets else ordinary
         last = self.size - 1
-        heads, unlike = (
-            np.zeros(free.shape, bool),
-            np.zeros((len(free), max(0, free.shape[1] - last)), bool),
-        )
+        heads = np.zeros(free.shape, bool)
+        unlike = np.zeros((len(free), max(0, free.shape[1] - last)), bool)
         inside = free[:, : unlike.shape[1]].copy()
         for step in range(1, self.size):
             inside &= free[:, step : step + unlike.shape[1]]

@@ -45,11 +45,9 @@ class AllTokensMLM(Objective):
         return {"mlm": batch.counts["mlm"], "all_tokens_mlm": batch.counts["tokens"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        drawn, count, real = (
-            self.generator(batch),
-            batch.counts["tokens"],
-            batch.text.real.flatten(),
-        )
+        drawn = self.generator(batch)
+        count = batch.counts["tokens"]
+        real = batch.text.real.flatten()
         own, guessed = self.generator.head.loss(drawn.features, batch.require("targets.mlm").ids)
         hidden, kept = model(drawn.batch).words.flatten(0, 1), ~drawn.replaced.flatten()
         gate = wide(model.heads["copy"](hidden))

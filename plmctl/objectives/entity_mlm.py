@@ -41,10 +41,8 @@ class EntityMLM(Objective):
         return {"entities": batch.counts["entities"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        targets, head = (
-            batch.require("targets.entities"),
-            cast(EntityLMHead, model.heads["entities"]),
-        )
+        targets = batch.require("targets.entities")
+        head = cast(EntityLMHead, model.heads["entities"])
         states = model(batch).streams["entities"].flatten(0, 1)[targets.index]
         table = cast(Luke, model.backbone).entities.table.weight[FIRST:]
         loss, right = cross_entropy(head.score(states, table), targets.ids)

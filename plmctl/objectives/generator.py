@@ -86,11 +86,9 @@ class Generator(nn.Module):
             raise ConfigError("share", share, allowed, fix="share=0.25; ELECTRA-base: share=0.3333")
         if not temperature > 0:
             raise ConfigError("temperature", temperature, "more than 0")
-        self.backbone, self.temperature, self.avoid_originals = (
-            backbone,
-            temperature,
-            avoid_originals,
-        )
+        self.backbone = backbone
+        self.temperature = temperature
+        self.avoid_originals = avoid_originals
         initialize(backbone, backbone)
         tie(backbone, model, tied)
         self.apart = Disentanglement(find_tables(backbone, model)) if tied == "gdes" else None

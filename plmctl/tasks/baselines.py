@@ -135,10 +135,8 @@ def _find_choice(task: Task, train: Examples) -> dict[str, Guess]:
     def slide(examples: Sequence[Example]) -> list[Row]:
         guesses = []
         for each in examples:
-            passage, choices = (
-                SearchedPassage(each.fields["text"][:PASSAGE]),
-                each.fields["choices"],
-            )
+            passage = SearchedPassage(each.fields["text"][:PASSAGE])
+            choices = each.fields["choices"]
             rates = [passage.rate(choice) for choice in choices]
             guesses.append(rates.index(max(rates)))
         return make_rows(task, examples, guesses)

@@ -198,13 +198,11 @@ class Batches:
         before_epoch: Callable[[int], None] = lambda epoch: None,
     ) -> None:
         self.noise, self.before_epoch, self._begun = noise, before_epoch, -1
-        self.rows, self.batch_size, self.seed, self.world, self.rank = (
-            rows,
-            batch_size,
-            seed,
-            world,
-            rank,
-        )
+        self.rows = rows
+        self.batch_size = batch_size
+        self.seed = seed
+        self.world = world
+        self.rank = rank
         self.units, self.batch_tokens = BatchUnits.of(rows), batch_tokens
         if batch_tokens:
             check_longest(self.units.widest, batch_tokens, self.units.size)

@@ -44,12 +44,10 @@ TAB = "\t"
 PARTS = ("train", "dev", "test")
 KINDS = (CSV, TSV, *JSON)
 ANSWERS = ("class", "types", "number")  # tasks with one example a row
-PASSED, EMPTY, DISPUTED, COPIES = (
-    "rows passed over",
-    "empty texts",
-    "contradictory labels",
-    "copies, but for case",
-)
+PASSED = "rows passed over"
+EMPTY = "empty texts"
+DISPUTED = "contradictory labels"
+COPIES = "copies, but for case"
 SHOWN = 3  # rows of each reason
 NAMED = 10  # new labels
 FAR = 0.02  # distance of the share of a part from its setting

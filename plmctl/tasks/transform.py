@@ -55,11 +55,9 @@ class Transform:
                 "0: in this model every token sees the token to predict",
                 fix="language_model=0, or a checkpoint whose pattern is causal",
             )
-        self.own_tokens, self.both_orders, self.language_model = (
-            own_tokens,
-            both_orders,
-            language_model,
-        )
+        self.own_tokens = own_tokens
+        self.both_orders = both_orders
+        self.language_model = language_model
         self.clm = CLM()
 
     @property

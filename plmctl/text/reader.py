@@ -312,10 +312,8 @@ class _Collector:
     def _take_part(self) -> Iterator[Document]:
         self._end_paragraph()
         if self.paragraphs:
-            complete, marked = (
-                self.layout.lines == "sentence",
-                self._take_marks() if self.marks else {},
-            )
+            complete = self.layout.lines == "sentence"
+            marked = self._take_marks() if self.marks else {}
             part = Document(
                 self.paragraphs,
                 self.place,

@@ -61,12 +61,10 @@ class Update:
         clip: float,
         regulariser: Regulariser | None = None,
     ) -> None:
-        self.model, self.objective, self.optimizer, self.precision = (
-            model,
-            objective,
-            optimizer,
-            precision,
-        )
+        self.model = model
+        self.objective = objective
+        self.optimizer = optimizer
+        self.precision = precision
         self.strategy, self.run, self.memory, self.clip = strategy, run, memory, clip
         self.regulariser = regulariser
         # from the first pass until this process waits for the gradients of others

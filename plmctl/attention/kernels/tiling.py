@@ -107,11 +107,9 @@ def share_of_blocks(pattern: Pattern, length: int, size: int = BLOCK) -> float:
     """The share of the scores of a full row that lie in blocks of `size` queries and keys. Each
     head computes only the blocks that it needs.
     """
-    row, needed, heads = (
-        make_row(pattern, torch.zeros(length, dtype=torch.long, device="cpu")),
-        0,
-        0,
-    )
+    row = make_row(pattern, torch.zeros(length, dtype=torch.long, device="cpu"))
+    needed = 0
+    heads = 0
     for group, part in group_heads(pattern.simplify(row)):
         needed += len(group) * int(part.simplify(row).blocks(row, size).sum())
         heads += len(group)

@@ -26,11 +26,9 @@ class Dilated(Pattern):
     """
 
     def __init__(self, *, reach: int, dilation: Sequence[int]) -> None:
-        self._reach, self.dilation, self.heads = (
-            check_reach(reach),
-            tuple(dilation),
-            len(dilation),
-        )
+        self._reach = check_reach(reach)
+        self.dilation = tuple(dilation)
+        self.heads = len(dilation)
         if not dilation or min(dilation) < 1 or max(dilation) * reach > LONGEST:
             allowed = f"1 or more for each head, times reach at most {LONGEST:,}"
             raise ConfigError("dilation", list(dilation), allowed, fix="dilation=[2]")

@@ -77,10 +77,8 @@ class Repeats:
         self._waiting, self._size = [], 0
         merged, index = np.unique(np.concatenate([self.hashes, new]), return_inverse=True)
         weights = np.concatenate([self.counts, counts])
-        self.hashes, self.counts = (
-            merged,
-            np.bincount(index, weights, len(merged)).astype(np.int64),
-        )
+        self.hashes = merged
+        self.counts = np.bincount(index, weights, len(merged)).astype(np.int64)
         while len(self.hashes) > self._room:
             self._cut(self._limit // 2)
 

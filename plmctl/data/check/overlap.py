@@ -60,10 +60,8 @@ class OverlapCounter:
     def _close(self) -> None:
         hashes = np.concatenate([*self._hashes, np.zeros(0, np.uint64)])
         order = np.argsort(hashes, kind="stable")
-        self._runs, self._owner = (
-            hashes[order],
-            np.concatenate([*self._owners, np.zeros(0, np.int64)])[order],
-        )
+        self._runs = hashes[order]
+        self._owner = np.concatenate([*self._owners, np.zeros(0, np.int64)])[order]
         self._found, self._table = np.zeros(len(hashes), bool), np.zeros(1 << _BITS, bool)
         self._table[hashes >> np.uint64(64 - _BITS)] = True
         self._hashes, self._owners = [], []
@@ -108,11 +106,9 @@ def report_overlap(
     line: str,
 ) -> list[Finding]:
     """Findings on what (held-out, training) have in common; `line` is the word for a line."""
-    same, parts, (run, known) = (
-        documents[0].shared_with(documents[1]),
-        lines[0].shared_with(lines[1]),
-        runs.shares(),
-    )
+    same = documents[0].shared_with(documents[1])
+    parts = lines[0].shared_with(lines[1])
+    (run, known) = runs.shares()
     return [
         judge(
             "held-out documents in train",

@@ -45,12 +45,10 @@ class Blocks(Format):
                 True,
                 "false with format.crossing=true (only the end-of-text token is put between)",
             )
-        self.vocab, self.max_length, self.crossing, self.specials = (
-            vocab,
-            max_length,
-            crossing,
-            specials,
-        )
+        self.vocab = vocab
+        self.max_length = max_length
+        self.crossing = crossing
+        self.specials = specials
         isolated = set() if crossing else {"tracks.document", "tracks.position"}
         self.provides = frozenset({"text", *self.carried, *isolated})
         closing = (

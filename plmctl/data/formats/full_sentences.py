@@ -46,12 +46,10 @@ class FullSentences(Format):
                 True,
                 "false with format.crossing=true (its rows are full as they are)",
             )
-        self.vocab, self.max_length, self.crossing, self.packed = (
-            vocab,
-            max_length,
-            crossing,
-            packed,
-        )
+        self.vocab = vocab
+        self.max_length = max_length
+        self.crossing = crossing
+        self.packed = packed
         isolated = {"tracks.document", "tracks.position"} if packed else set()
         self.provides = frozenset({"text", *self.carried, *isolated})
         both, sep = find_wraps(vocab, vocab.single)[0], (find_special(vocab, "sep"),)

@@ -65,13 +65,11 @@ class Segments(Format):
             )
         if max_length < 1:
             raise ConfigError("format.max_length", max_length, "at least 1")
-        self.vocab, self.max_length, self.streams, self.shuffled, self.both = (
-            vocab,
-            max_length,
-            streams,
-            shuffled,
-            both,
-        )
+        self.vocab = vocab
+        self.max_length = max_length
+        self.streams = streams
+        self.shuffled = shuffled
+        self.both = both
         self.copies = None if shuffled else 1
         self.kinds = [Wrap(), make_closing_wrap(vocab)]
         backward = {"reverse", "targets.backward"} if both else set()

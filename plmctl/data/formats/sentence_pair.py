@@ -93,12 +93,10 @@ class SentencePair(Format):
         copies: int | None = None,
     ) -> None:
         self.vocab, self.max_length, self.copies = vocab, max_length, copies
-        self.short_rate, self.random_rate, self.swap_rate, self.lone_rate = (
-            short_rate,
-            random_rate,
-            swap_rate,
-            lone_rate,
-        )
+        self.short_rate = short_rate
+        self.random_rate = random_rate
+        self.swap_rate = swap_rate
+        self.lone_rate = lone_rate
         self.single, self.packed = single, packed
         self.kinds = find_wraps(vocab, vocab.pair)
         if len(self.kinds) != 2 or not self.kinds[0].before:
@@ -199,12 +197,10 @@ class SentencePair(Format):
             2        s2-s5     after s2  next       s2, s3 s4 s5            6 (the end)
         """
         first, middle, fate = array("q"), array("q"), array("b")
-        draw, lone, other, swapped = (
-            coin.random,
-            self.lone_rate,
-            self.random_rate,
-            self.random_rate + self.swap_rate,
-        )
+        draw = coin.random
+        lone = self.lone_rate
+        other = self.random_rate
+        swapped = self.random_rate + self.swap_rate
         sentence, stop = 0, len(last)
         while sentence < stop:
             end = last[sentence]

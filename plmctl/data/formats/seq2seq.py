@@ -49,12 +49,10 @@ class Seq2Seq(Format):
         source_template: Sequence[str] | None = None,
         target_template: Sequence[str] | None = None,
     ) -> None:
-        self.vocab, self.max_length, self.target_length, self.truncated = (
-            vocab,
-            max_length,
-            target_length,
-            truncated,
-        )
+        self.vocab = vocab
+        self.max_length = max_length
+        self.target_length = target_length
+        self.truncated = truncated
         self.kinds = []
         for name, template, usual, length in (
             ("source_template", source_template, vocab.single, max_length),
@@ -132,10 +130,8 @@ class Seq2Seq(Format):
     def describe_left_out(self, shards: Shards, plan: Plan) -> str:
         parallel = read_parallel(shards, "format=seq2seq")
         source_room, target_room = self._rooms(plan.width - self.target_length)
-        sources, targets = (
-            parallel.a_end - parallel.a_start > source_room,
-            parallel.b_end - parallel.b_start > target_room,
-        )
+        sources = parallel.a_end - parallel.a_start > source_room
+        targets = parallel.b_end - parallel.b_start > target_room
         count = 0 if self.truncated else int((sources | targets).sum())
         if not count:
             return ""

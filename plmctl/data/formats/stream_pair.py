@@ -88,17 +88,13 @@ class StreamPair(Format):
             )
             raise ConfigError("format.reuse_length", reuse_length, allowed)
         self.vocab, self.max_length, self.reuse_length = vocab, max_length, reuse_length
-        self.streams, self.random_rate, self.reversed, self.copies = (
-            streams,
-            random_rate,
-            reversed,
-            copies,
-        )
-        plain, (sep, cls), end = (
-            (),
-            (find_special(vocab, "sep"), find_special(vocab, "cls")),
-            make_closing_wrap(vocab).after,
-        )
+        self.streams = streams
+        self.random_rate = random_rate
+        self.reversed = reversed
+        self.copies = copies
+        plain = ()
+        sep, cls = find_special(vocab, "sep"), find_special(vocab, "cls")
+        end = make_closing_wrap(vocab).after
         self.kinds = [
             Wrap((), ending + after)
             for after in (plain, (sep,), (sep, cls))
@@ -169,10 +165,8 @@ class StreamPair(Format):
         """A and B after the offsets `begin` of streams of `length` tokens from `low` on; `bounds`:
         where sentences meet.
         """
-        first, past = (
-            np.searchsorted(bounds, begin, side="right"),
-            np.searchsorted(bounds, begin + room),
-        )
+        first = np.searchsorted(bounds, begin, side="right")
+        past = np.searchsorted(bounds, begin + room)
         # `count` sentences end inside the row
         stop, count = np.minimum(bounds[past], low + length), past - first
         random = (rng.random(len(begin)) < self.random_rate) | (count == 0)
@@ -231,10 +225,8 @@ class StreamPair(Format):
         spans.
         """
         inside = (column != sep) & (column < len(column) - 2)
-        first, end = (
-            np.where(column < sep, 0, sep + 1),
-            np.where(column < sep, sep, len(column) - 2),
-        )
+        first = np.where(column < sep, 0, sep + 1)
+        end = np.where(column < sep, sep, len(column) - 2)
         order = np.where(inside & backward[:, None], first + end - 1 - column, column)
         tracks = {
             name: np.take_along_axis(track, order, 1) for name, track in layout.seq.tracks.items()

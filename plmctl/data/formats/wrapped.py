@@ -19,17 +19,13 @@ class Wrapped(Format):
 
     def __init__(self, *, format: Format, provides: frozenset[str], settings: object) -> None:
         self.format = format
-        self.max_length, self.target_length, self.parallel = (
-            format.max_length,
-            format.target_length,
-            format.parallel,
-        )
-        self.ordered, self.streams, self.meanings, self.copies = (
-            format.ordered,
-            format.streams,
-            format.meanings,
-            format.copies,
-        )
+        self.max_length = format.max_length
+        self.target_length = format.target_length
+        self.parallel = format.parallel
+        self.ordered = format.ordered
+        self.streams = format.streams
+        self.meanings = format.meanings
+        self.copies = format.copies
         self.provides = format.provides | provides
         inner = {
             name: value

@@ -82,11 +82,9 @@ class Attention(Cell):
         if projections not in PROJECTIONS:
             allowed = f"one of {', '.join(PROJECTIONS)}{nearest(projections, PROJECTIONS)}"
             raise ConfigError("projections", projections, allowed)
-        self.num_heads, self.head_width, self.dropout = (
-            num_heads,
-            head_width or width // num_heads,
-            dropout,
-        )
+        self.num_heads = num_heads
+        self.head_width = head_width or width // num_heads
+        self.dropout = dropout
         self.map_of, inner = PROJECTIONS[projections], num_heads * self.head_width
         if projections == "none" and inner != width:
             raise ConfigError(

@@ -51,11 +51,9 @@ class CrossAttention(Cell):
         self.facts = replace(self.facts, outputs=outputs)
         if head_width is None:
             check_heads(num_heads, width)
-        self.num_heads, self.head_width, self.dropout = (
-            num_heads,
-            head_width or width // num_heads,
-            dropout,
-        )
+        self.num_heads = num_heads
+        self.head_width = head_width or width // num_heads
+        self.dropout = dropout
         self.q = nn.Linear(width, num_heads * self.head_width, bias=bias)
         self.kv = nn.Linear(source_width or width, 2 * num_heads * self.head_width, bias=bias)
         self.score = make_score(scores, num_heads=num_heads, head_width=self.head_width)
@@ -65,10 +63,8 @@ class CrossAttention(Cell):
     def work(self, row: RowSize) -> Work:
         own, scores = super().work(row), 2 * row.tokens * row.source * self.num_heads
         more = row.source - row.tokens  # keys and values are made of the source
-        macs, kept = (
-            own.macs + more * self.kv.weight.numel(),
-            own.kept + more * self.kv.out_features,
-        )
+        macs = own.macs + more * self.kv.weight.numel()
+        kept = own.kept + more * self.kv.out_features
         return Work(macs, scores * self.head_width, kept + scores)
 
     def plan_division(self) -> Plan:

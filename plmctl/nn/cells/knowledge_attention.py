@@ -117,10 +117,8 @@ class KnowledgeAttention(Cell, FitsIn):
         self.facts = replace(self.facts, reads=reads)
         self.maps = ThereAndBack(width, entity_width)
         self.pool = nn.Linear(entity_width, 1)
-        self.norm, self.chosen_norm = (
-            nn.LayerNorm(entity_width, eps=1e-12),
-            nn.LayerNorm(entity_width, eps=1e-12),
-        )
+        self.norm = nn.LayerNorm(entity_width, eps=1e-12)
+        self.chosen_norm = nn.LayerNorm(entity_width, eps=1e-12)
         sizes = {"width": entity_width, "heads": entity_heads, "inner": entity_inner}
         self.among = VectorReader(**sizes, dropout=dropout)
         self.reader = VectorReader(**sizes, dropout=dropout)

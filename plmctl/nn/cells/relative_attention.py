@@ -55,20 +55,14 @@ class RelativeAttention(Cell):
             raise ConfigError(
                 "size.width", width, "must be even: half of R are sines, half cosines"
             )
-        self.num_heads, self.head_width, self.dropout = (
-            num_heads,
-            head_width or width // num_heads,
-            dropout,
-        )
+        self.num_heads = num_heads
+        self.head_width = head_width or width // num_heads
+        self.dropout = dropout
         inner, shape = num_heads * self.head_width, (num_heads, 1, self.head_width)
-        self.q, self.kv = (
-            nn.Linear(width, inner, bias=False),
-            nn.Linear(width, 2 * inner, bias=False),
-        )
-        self.place, self.out = (
-            nn.Linear(width, inner, bias=False),
-            nn.Linear(inner, width, bias=False),
-        )
+        self.q = nn.Linear(width, inner, bias=False)
+        self.kv = nn.Linear(width, 2 * inner, bias=False)
+        self.place = nn.Linear(width, inner, bias=False)
+        self.out = nn.Linear(inner, width, bias=False)
         self.content_bias, self.place_bias = _draw(*shape), _draw(*shape)  # u, v
         self.segment_bias = _draw(*shape) if segments else None  # s
         self.segments = _draw(2, *shape) if segments else None  # e_same, e_different

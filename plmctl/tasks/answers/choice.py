@@ -104,11 +104,9 @@ class ChoiceAnswer(Answer):
         return padded, batch.require("labels.choice")[first] != IGNORE
 
     def loss(self, logits: Tensor, batch: Batch, names: list[str] | None) -> Output:
-        scores, group, gold = (
-            logits.float(),
-            batch.require("values.group"),
-            batch.require("labels.choice"),
-        )
+        scores = logits.float()
+        group = batch.require("values.group")
+        gold = batch.require("labels.choice")
         # the first row of each example; its rows are neighbours
         first = (gold != IGNORE).nonzero()[:, 0]
         most, norm = find_largest(scores, group), add_exponentials(scores, group)

@@ -22,10 +22,8 @@ def names_columns(rows: Sequence[Sequence[str]], columns: Mapping[str, int]) -> 
         columns: {role: number of its cell}; `label` where there is one, `id` is not considered.
     """
     read = {role: column for role, column in columns.items() if role != "id"}
-    first, rest = (
-        rows[0],
-        [row for row in islice(rows, 1, LOOKED) if len(row) > max(read.values())],
-    )
+    first = rows[0]
+    rest = [row for row in islice(rows, 1, LOOKED) if len(row) > max(read.values())]
     if (
         not rest
         or len(first) <= max(read.values())

@@ -175,10 +175,8 @@ def entity_scores(gold: Sequence[Labels], guess: Sequence[Labels]) -> dict[str, 
 
 def constant_entity_scores(gold: Sequence[Labels]) -> dict[str, float]:
     """The best of each metric that is reached by the same tag for every word."""
-    golds, tags = (
-        [entities(sentence) for sentence in gold],
-        {tag for sentence in gold for tag in sentence},
-    )
+    golds = [entities(sentence) for sentence in gold]
+    tags = {tag for sentence in gold for tag in sentence}
     lengths = {len(sentence) for sentence in gold}
     best = {"f1": 0.0, "precision": 0.0, "recall": 0.0}
     for tag in tags - {"O"}:
