@@ -67,7 +67,6 @@ def measure_model(
 
     Args:
         names: The measures; None for all, where one that fails is left out.
-        plugins: The packages outside plmctl whose measures count, too.
         sentences: The text for measures that read sentences; without any they read their own.
     """
     known = find_measures(plugins)

@@ -30,7 +30,6 @@ class ScoredFiles:
         decision: The fitted decision of the checkpoint, in words.
         answered: The rows that the decision answers, by `measure_answered`, and its verdict on the
             goal; empty without a bound of unsure.
-        precision: The numbers of the computation.
         runtime: The library of the computation, "" for PyTorch.
         time: The end of the evaluation.
     """

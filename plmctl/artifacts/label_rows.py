@@ -34,7 +34,6 @@ def facts_of(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> Any:
 
     Args:
         node: The node `task` of a config.
-        plugins: The plug-ins that the config names.
     """
     part = class_of(node, plugins)
     stated = getattr(part, "facts_from", None)

@@ -351,7 +351,6 @@ def read_config(
 
     Args:
         path: The folder as the user names it; None: the same.
-        plugins: The packages outside plmctl that it may name.
     """
     path = folder if path is None else path
     spec = read_spec(folder, Provenance("", plugins=tuple(plugins)))

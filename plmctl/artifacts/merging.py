@@ -122,7 +122,6 @@ def merge(
         weights: One for each run; none: 1 / n for sums, 1 for means over equal signs.
         density: The share of the elements that are kept; None: as published.
         base: The model that the runs began from; None: where the weights of their methods lie.
-        seed: The seed of random choices.
 
     Raises:
         UsageError: A setting does not fit, or the base is unknown.

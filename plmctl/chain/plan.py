@@ -76,7 +76,6 @@ def plan(
 
     Args:
         recipe: its name or file.
-        header: The header of its file.
         words: settings of the recipe's own pretraining, and of steps: "sst2.optim.lr=1e-4".
         tasks: {the name of a task: where its files are, or "builtin"}; None: what the header says,
             else the built-in one.

@@ -42,7 +42,6 @@ class Wish:
         keep: The least share of its score.
         out: The folder of all steps.
         libraries: The libraries that may compute the small model; none: all that are installed.
-        batch_size: Rows of a batch, when models are timed.
         best: Whether all shapes are trained, and the best score counts.
         changes: The settings of the trainings.
     """

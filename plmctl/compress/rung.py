@@ -43,7 +43,6 @@ class LadderResult:
         run: The run itself.
         rungs: All others, in the order in which they were made.
         keep: The least share of the score.
-        metric: The name of the score.
         larger: Whether a larger score is better.
     """
 

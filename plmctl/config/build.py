@@ -60,7 +60,6 @@ def build(
     Args:
         node: A part, or a list or mapping of parts of one slot.
         given: {parameter name: value} of values that the config cannot know.
-        plugins: Packages outside plmctl whose parts may be named.
         path: The config path of the node, which says its slot.
     """
     node, given = plain(node), given or {}

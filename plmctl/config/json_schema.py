@@ -48,12 +48,7 @@ _KINDS: dict[Any, str] = {
 def describe_command(
     kind: type[Command], config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()
 ) -> Node:
-    """The schema of a file of settings of a command, such as a recipe of `plmctl pretrain`.
-
-    Args:
-        config_dirs: Folders with parts of the user's own.
-        plugins: Packages with classes of the user's own.
-    """
+    """The schema of a file of settings of a command, such as a recipe of `plmctl pretrain`."""
     slots = {slot: part_files(slot, config_dirs) for slot in hints(kind) if slot not in kind.idle}
     chosen = {slot: files for slot, files in slots.items() if files}
     root = _describe_group(kind)

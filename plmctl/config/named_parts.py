@@ -26,7 +26,6 @@ def find_target(
     Args:
         word: The value on the command line: `rms_norm`, `rms`, `plmctl.nn.norm.rms_norm`.
         node: The settings of the part that stands at `path`.
-        plugins: Packages outside plmctl whose parts may be named.
         outer: The settings of the part around it, whose signature may allow a text.
 
     Raises:

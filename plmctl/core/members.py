@@ -16,7 +16,6 @@ def find_members(
     """The wanted values at the top of all modules, each once, in the order of the modules.
 
     Args:
-        package: A package of plmctl.
         plugins: Packages or modules outside plmctl. The user has named them, so they are imported.
     """
     found: dict[int, Any] = {}

@@ -59,7 +59,6 @@ def preview(
         after: the same rows with noise and targets.
         pieces: a tokenizer's `pieces`.
         mask: the id of the mask token.
-        width: columns of the terminal.
         meanings: the meaning of labels, in words.
         fields: The facts about the fields in the rows.
 

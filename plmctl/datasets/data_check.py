@@ -51,7 +51,6 @@ def check_text(
         held: The text of validation.
         segmenter: Finds Chinese words.
         labels: A line on labelled files in the same folder, which are not checked.
-        say: Receives the progress.
     """
     try:
         report = text.check(source, held, segmenter=segmenter, say=say)
@@ -83,7 +82,6 @@ def check_sample(
         make_format: Makes the format for a vocabulary.
         segment: The name of a segmenter of Chinese words.
         at_most: The tokenizer may have fewer tokens than its recipe names.
-        say: Receives the progress.
     """
     with TemporaryDirectory(prefix="plmctl-check-") as folder:
         sample = survey_text(source, valid_share=0, sample_bytes=SAMPLE, say=say).sample

@@ -85,7 +85,6 @@ def rarify(
         examples: candidates, which the model has not been trained on.
         predict: the model, which was trained on texts with some hidden words.
         hidden: The token that replaces a hidden word in the text.
-        seed: The seed of the choice of substitutes.
     """
     words = [
         list(dict.fromkeys(word for *_, word in find_places(texts, known)))[:most]

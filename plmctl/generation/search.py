@@ -240,7 +240,6 @@ class SearchFacts:
         top_p: The least share of the tokens that are drawn from.
         min_p: The least probability, as a share of the largest.
         typical_p: The least share of the most typical tokens that are drawn from.
-        seed: The seed of the drawn numbers.
     """
 
     rules: Ruled

@@ -30,7 +30,6 @@ class TextOrder:
 
     Args:
         ticket: The name of the order.
-        search: The search for its tokens.
         key: The number of the prompt, on which drawn tokens depend.
         max_new: The most tokens; None: as in `generate`.
     """

@@ -86,7 +86,6 @@ def rank(
         triples: int64 [n, 3].
         graph: The graph whose triples, of all splits, are the known answers.
         sides: The sides that are predicted.
-        batch_size: questions at the same time.
     """
     raw: dict[Side, np.ndarray] = {}
     filtered: dict[Side, np.ndarray] = {}

@@ -112,7 +112,6 @@ def rename(bundle: Bundle, family: str, names: Mapping[str, str]) -> Tensors:
     """The tensors of variables, by the names of transformers.
 
     Args:
-        bundle: The checkpoint.
         family: The family of the model.
         names: {the name in a model that is alone: the name in the checkpoint}.
     """

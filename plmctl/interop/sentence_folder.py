@@ -342,7 +342,6 @@ def write(
     Args:
         settings: The settings of the model.
         layers: The node and the tensors of each layer behind the pooling.
-        width: Columns of the states.
     """
     whole = {
         "model_type": KIND,

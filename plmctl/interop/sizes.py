@@ -27,7 +27,6 @@ def guess_heads(width: int, folder: Path, where: str) -> int:
     """The number of heads of a model whose settings are missing, which no shape says; logged.
 
     Args:
-        width: Columns of a state.
         where: The file that would state it.
 
     Raises:

@@ -33,10 +33,7 @@ class Job:
         verb: the command, "pretrain".
         label: its name for people.
         config: the composed config, which decides the result.
-        recipe: The recipe of a pretraining.
         words: the settings of the command line that composes to `config`.
-        plugins: packages that the config may name classes of.
-        config_dirs: folders with the user's own parts and recipes.
         keep: whether its checkpoints stay when it is done, even if no job reads them.
     """
 

@@ -46,7 +46,6 @@ class SweepJob:
             `find_folder`.
         words: all its settings, and its recipe.
         varied: The words in which jobs differ.
-        spec: The spec of its command.
         done: whether an earlier start has finished it.
     """
 

@@ -22,7 +22,6 @@ class TextSample:
     """A part of a text.
 
     Args:
-        vocab: The vocabulary of its tokens.
         ids: [N] tokens, in their order.
         documents: [m] the document of each mention.
         entities: [m] the entity of each mention, by its id.

@@ -152,7 +152,6 @@ def write_triples(
     """Copy the triples of known entities; the others are counted.
 
     Args:
-        folder: The folder of the directory.
         file: head, relation, tail a line, with tabs between.
         names: {name in the file: name of an entity}.
         problems: counts what is left out.

@@ -196,7 +196,6 @@ class Encoder(Backbone):
         """[B, P, W] the states after the last layer.
 
         Args:
-            seq: The tokens.
             content: [B, T, W] the states before the last layer.
             places: [B, P] the tokens whose states are computed.
         """

@@ -22,7 +22,6 @@ def remark_on_model(
     "norm", of a batch in a causal model: a remark}.
 
     Args:
-        pattern: The pattern of its settings.
         longest: The tokens of the longest row.
         trained: Whether a checkpoint brings the settings of the model.
 

@@ -33,7 +33,6 @@ def hash_vectors(vectors: Tensor, factors: Sequence[int], rounds: int, seed: int
         vectors: [B, H, L, D] of any length.
         factors: Even numbers, whose product is the number of buckets.
         rounds: R hashes with rotations of their own.
-        seed: The seed of the rotations.
 
     Returns:
         [B, H, R, L] int32

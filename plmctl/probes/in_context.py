@@ -42,7 +42,6 @@ class ShownPrompt:
     """The text that stands before the answers of an example.
 
     Args:
-        ids: Its tokens.
         answers: The tokens of each answer.
         examples: The examples that it shows.
         cut: The number of tokens that were cut at its beginning.

@@ -86,7 +86,6 @@ def add_card(
         folder: The folder that was written.
         facts: Facts that no config has.
         library: The library that reads the weights.
-        plugins: Packages outside plmctl whose parts may be imported.
     """
     if not (folder / NAME).exists():
         model = open_source(source, plugins=plugins)

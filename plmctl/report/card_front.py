@@ -43,7 +43,6 @@ def write_front(
         name: The name of the model.
         data: The name of the training data.
         library: The library that reads the weights.
-        plugins: Packages outside plmctl whose parts may be imported.
     """
     task = config.get("task") or {}
     tag = find_pipeline(config, plugins)

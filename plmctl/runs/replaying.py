@@ -78,7 +78,6 @@ def is_other_text(path: Any, given: Collection[str], own: Mapping[str, Any]) -> 
 
     Args:
         path: The text; None: that of the run.
-        given: The settings that the command line names.
         own: The settings of the run.
     """
     path = plain(path)

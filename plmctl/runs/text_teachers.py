@@ -24,11 +24,7 @@ from plmctl.use.vectors import make_batch
 
 @dataclass(frozen=True)
 class Lessons:
-    """The texts that teachers embed, in the order of the training examples.
-
-    Args:
-        precision: The device and the numbers of the computation.
-    """
+    """The texts that teachers embed, in the order of the training examples."""
 
     texts: Sequence[str]
     precision: Precision

@@ -45,7 +45,6 @@ def measure_importance(
     """The permutation importance (Breiman, 2001) of a forest that predicts the fitness.
 
     Args:
-        dimensions: The settings.
         points: (a point, its fitness) of trainings of the same length.
     """
     if len(points) < LEAST:

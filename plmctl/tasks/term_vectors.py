@@ -21,7 +21,6 @@ class TermVectors:
         starts: [n + 1] the first number of each row, and the count of all numbers.
         columns: [m] the column of each number, rising in a row.
         values: [m] the numbers.
-        width: The number of columns.
     """
 
     starts: np.ndarray

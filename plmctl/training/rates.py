@@ -17,9 +17,7 @@ class Rates:
     """The factors of the optimizer's rates.
 
     Args:
-        schedule: The schedule of the run.
         stages: Each may have a schedule and a rate of its own.
-        budget: The length of the run.
         groups: The name of one parameter of each group of the optimizer.
     """
 

@@ -109,7 +109,6 @@ def answer_examples(
     Args:
         name: The name of the split, or of the texts.
         precision: The device, and the number type of the computation.
-        batch_size: The number of examples at the same time.
         new_texts: Whether they are texts of a file, which may have no labels.
         calibrated: Decisions to fit to these examples before: "temperature".
         abstain: The accuracy for which the least probability of an answer is fitted, too.

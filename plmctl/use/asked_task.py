@@ -111,7 +111,6 @@ def ask_all(
 
     Args:
         task: The task, which is changed.
-        given: The settings that the command line names.
         split: The split to score.
         checkpoint: The model as the command line names it.
 

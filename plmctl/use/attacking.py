@@ -189,7 +189,6 @@ def read_attacked(task: Any, split: str, field: str, rows: int | None) -> list[E
     """The first examples of the split, each with a label and the text that is changed.
 
     Args:
-        task: The task of the model.
         field: The text of an example to change.
         rows: The number of examples; None: all.
     """

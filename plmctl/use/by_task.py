@@ -34,9 +34,6 @@ def label_by_task(
     Args:
         by: The column that names the model of a row.
         output: The file or the folder of the answers.
-        precision: The device, and the numbers of the computation.
-        batch_size: Rows at the same time.
-        plugins: Packages whose parts may be named.
     """
     paths = dict(zip(name_members(checkpoints), checkpoints, strict=True))
     shared = load_adapters(paths, plugins=plugins, device=precision.device)

@@ -152,7 +152,6 @@ def embed(
     Args:
         manner: The layers, and the pooling of their tokens.
         batch_size: The number of lines at the same time, at most.
-        precision: The number type of the computation.
         logits: Whether to give the logits of its heads, too.
         runtime: The library of the computation; None: PyTorch.
     """

@@ -49,7 +49,6 @@ def read(
     Args:
         field: the column of a table (.csv, .tsv, .parquet), or the key of a JSON line, that has
             the text.
-        prompt: The text before each text.
 
     Raises:
         DataError: for a line that the model cannot read; it names file and line. And for a file
@@ -74,7 +73,6 @@ def lay_out_lines(
     Args:
         source: The source of the lines, for messages.
         field: The field of a text, as for `read`.
-        prompt: The text before each text.
     """
     lines, limits = list[EmbeddingLine](), _Limits.of(loaded)
     node = loaded.own_task()
@@ -217,7 +215,6 @@ def lay_out_text(text: str, loaded: Loaded, length: int | None, prompt: str = ""
         text: The text. One of spaces alone has no ids; a model of sentences of the library
             `sentence-transformers` reads its special tokens, as the library does.
         length: Tokens of the row at most; None: any number.
-        prompt: The text before it.
     """
     settings = SentenceSettings.of(loaded.config)
     blank = not text.strip()

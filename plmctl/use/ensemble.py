@@ -62,7 +62,6 @@ def ask_members(
         read: Reads the examples of every split by a task.
         splits: The examples; `read` adds them for the first member where they are missing.
         precision: The device, and the number type of the computation.
-        batch_size: The number of examples at the same time.
         plugins: Packages outside plmctl that models may be made of.
         reader: A run and its task that read the examples; None: those of the first member.
         runtime: The library of the computation; None: PyTorch.

@@ -64,7 +64,6 @@ def build_search(settings: Mapping[str, Any], encode: Encode, plugins: Sequence[
     Args:
         settings: Its settings, with texts or ids for phrases.
         encode: The ids of a text.
-        plugins: The plug-ins of the command.
     """
     own = dict(settings)
     if phrases := own.get("phrases"):

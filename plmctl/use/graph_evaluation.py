@@ -44,9 +44,6 @@ def evaluate_vectors(
     Args:
         path: The graph; None: the graph that the vectors were trained on.
         out: The file of the scores; None: no file.
-        device: The device of the computation.
-        batch_size: Questions that are ranked at the same time.
-        plugins: Packages whose parts may be named.
     """
     if out is not None:
         refuse_ending(out.path, [".json"], "the scores of the graph")

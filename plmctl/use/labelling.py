@@ -88,7 +88,6 @@ def label_files(
         labeller: The model with its task.
         files: The files, all of which are read to their end first; "-": standard input.
         output: The file or the folder of the answers; "-": standard output.
-        seed: The seed of intervals.
 
     Returns:
         Remarks on each file, with scores where all texts have labels.

@@ -349,7 +349,6 @@ class Likelihood:
 
     Args:
         scoring: The way to score its tokens.
-        device: The device of the computation.
         tokens: The largest number of tokens of a batch.
         done: A function that gets the number of scored sentences.
     """

@@ -44,7 +44,6 @@ def score_perturbed(
     Args:
         answered: The examples as they stand, with their predictions and scores.
         precision: The device, and the number type of the computation.
-        batch_size: The number of examples at the same time.
         runtime: The library of the computation; None: PyTorch.
     """
     name, examples = answered.name, answered.examples

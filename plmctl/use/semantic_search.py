@@ -254,7 +254,6 @@ def find_nearest(
         among: The path of the file, for messages.
         top: The number of lines for a question.
         batch_size: The number of questions at the same time, at most.
-        precision: The number type of the computation.
         runtime: The library of the computation; None: PyTorch.
     """
     made = file.manner

@@ -30,7 +30,6 @@ def choose_usual(task: Task, loaded: Loaded, split: Split, file: str | None = No
     The rows are drawn, since a file may be sorted by its labels.
 
     Args:
-        task: The task of the model.
         split: The labelled rows whose scores are compared.
         file: Texts with or without labels, as `plmctl predict` reads them.
 

@@ -330,7 +330,6 @@ def _fill(
 
     Args:
         method: Our class.
-        node: Its settings.
         cells: {our cell: {the end of a published name: tensor}}.
         names: {the end of our name: that of the published one}.
     """

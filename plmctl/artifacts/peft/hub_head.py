@@ -56,7 +56,6 @@ def read_head(folder: Path, family: str) -> SavedHead:
     """The head of a folder, without tensors if it has none.
 
     Args:
-        folder: The folder of the adapter.
         family: model_type of its base.
 
     Raises:

@@ -74,7 +74,6 @@ def _compare(pattern: Pattern, seq: Seq, segment: int | None) -> None:
     """UsageError at the first query and key of which the statements are wrong.
 
     Args:
-        pattern: The pattern of a layer.
         seq: One full row.
         segment: The number in all of its track `segment`; None: any numbers.
     """

@@ -97,7 +97,6 @@ def check(
     Args:
         valid: the text that is held out.
         segmenter: The segmenter of Chinese words; without, a character counts as a word.
-        say: hears how far it is.
 
     Raises:
         DataError: if there are no documents.

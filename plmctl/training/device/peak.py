@@ -47,7 +47,6 @@ def find_peak(
     measured once and kept in the cache folder. On a CPU it is `threads` times that of one thread.
 
     Args:
-        precision: The device and the number type.
         threads: The threads of a process on a CPU; None: torch's.
         cache_dir: The folder of measured rates; None: the user's cache folder.
     """
@@ -84,7 +83,6 @@ def usual_share(precision: Precision, width: float = math.inf) -> float:
         share = usual share / (1 + 64 / width), on a processor; 16 instead of 64 in fp32
 
     Args:
-        precision: The device and the number type.
         width: The width of the model; by default one without bounds.
     """
     kind = precision.device.type
@@ -102,7 +100,6 @@ def find_rate(
     """FLOP/s that training reaches: the usual share of the peak. Arguments as of `find_peak`.
 
     Args:
-        precision: The device and the number type.
         width: The width of the model; by default one without bounds.
         threads: The threads of a process on a CPU; None: torch's.
         cache_dir: The folder of measured rates; None: the user's cache folder.

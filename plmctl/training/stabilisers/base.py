@@ -33,7 +33,6 @@ class Beginning:
         model: with its first weights; those of the pretrained model, and new ones of heads.
         task: The trained task, before anything is added to it.
         pretrained: the names of the parameters that a checkpoint brought.
-        seed: The seed of its draws.
         resumed: the run goes on: weights, and what was saved of the stabiliser, are loaded later.
         passes: one epoch of updates, the micro-batches of each, as often as it is called.
     """

@@ -24,7 +24,6 @@ def open_trackers(names: Iterable[str], plugins: Sequence[str] = ()) -> list[Tra
     Args:
         names: Our names, or `<module>.<class>` of a plug-in, which declares itself by
             `@part_of("trackers")`.
-        plugins: the packages that it may lie in.
 
     Raises:
         UsageError: There is no such tracker, or its library is not installed.
