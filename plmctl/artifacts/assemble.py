@@ -115,12 +115,8 @@ def build_model(
             add_method(model, node, name, plugins)
     if seed is not None:
         if backbone.initializer is None:
-            raise ConfigError(
-                "model.initializer",
-                None,
-                "a rule for the first weights",
-                fix="take one of plmctl.nn.init",
-            )
+            allowed = "a rule for the first weights"
+            raise ConfigError("model.initializer", None, allowed, fix="take one of plmctl.nn.init")
         backbone.initializer(model, generator=torch.Generator().manual_seed(seed))
     return model
 
@@ -224,12 +220,8 @@ def settle_lengths(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any
     config = dict(plain(config))
     missing = [name for name in NEEDED if not config.get(name)]
     if missing:
-        raise ConfigError(
-            missing[0],
-            None,
-            f"a model needs {', '.join(NEEDED)}",
-            fix="use the config.yaml of a run or checkpoint",
-        )
+        fix = "use the config.yaml of a run or checkpoint"
+        raise ConfigError(missing[0], None, f"a model needs {', '.join(NEEDED)}", fix=fix)
     position = dict(config["position"])
     try:
         takes = parameters(class_of(position, plugins))

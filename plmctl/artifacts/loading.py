@@ -95,11 +95,8 @@ class Source:
             return make_tokenizer()
         if not self.has_tokenizer:
             files = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or *.model"
-            raise DataError(
-                "no tokenizer here",
-                file=self.folder,
-                fix=f"copy its files into this folder: {files}",
-            )
+            fix = f"copy its files into this folder: {files}"
+            raise DataError("no tokenizer here", file=self.folder, fix=fix)
         tokenizer = Tokenizer.load(self._words)
         rows = sum(map(len, find_token_tables(self.tensors)))
         if 0 < rows < tokenizer.vocab.size or self._is_too_small(tokenizer, rows):

@@ -187,12 +187,9 @@ class Batch:
             group_fields = getattr(self, group)
         if key not in group_fields:
             meant = f" ({COMMON[name].words})" if name in COMMON else ""
-            raise ConfigError(
-                "format/noise",
-                name,
-                f"no part of this run gives '{name}'{meant}",
-                fix="plmctl help fields says what each field is, and which parts give it",
-            )
+            allowed = f"no part of this run gives '{name}'{meant}"
+            fix = "plmctl help fields says what each field is, and which parts give it"
+            raise ConfigError("format/noise", name, allowed, fix=fix)
         return group_fields[key]
 
     def to(self, device: torch.device | str) -> Batch:

@@ -60,14 +60,9 @@ class Mixture:
         self.shares = {name: shares[name] for name in self.readers}
         self.format: Format = next(iter(self.readers.values())).format
         if self.format.ordered:
-            raise ConfigError(
-                "data.mixture",
-                list(self.readers),
-                "a format that continues its rows from batch to batch reads one corpus",
-                fix=(
-                    "data.path=[A,B] for texts that are read one after the other, or another format"
-                ),
-            )
+            allowed = "a format that continues its rows from batch to batch reads one corpus"
+            fix = "data.path=[A,B] for texts that are read one after the other, or another format"
+            raise ConfigError("data.mixture", list(self.readers), allowed, fix=fix)
         self.position = self._start()
 
     def _start(self) -> MixturePosition:

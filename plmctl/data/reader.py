@@ -133,11 +133,9 @@ class RowReader:
             if held_by_data(field, known) and field not in stored | self.format.provides:
                 kind, _, name = field.partition(".")
                 key = "spans" if kind == "spans" else "tags"
-                raise DataError(
-                    f"these tokens have no {field}",
-                    file=getattr(self.shards, "given", None),
-                    fix=f"data.path=<text>.jsonl data.{key}=[{name}], to tokenize again",
-                )
+                problem = f"these tokens have no {field}"
+                fix = f"data.path=<text>.jsonl data.{key}=[{name}], to tokenize again"
+                raise DataError(problem, file=getattr(self.shards, "given", None), fix=fix)
         tokens, documents = len(self.shards.ids), len(self.shards.documents) - 1
         if tokens >= self.input_length and not allow_short:
             self.format.check(self.shards, self.plan(0))

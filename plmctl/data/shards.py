@@ -267,11 +267,8 @@ class Shards:
         )
         for name, length in lengths.items():
             if (stated := self._stated[name]["length"]) != length:
-                raise DataError(
-                    f"{DAMAGED}: it has {stated} values, not {length}",
-                    file=self._file(name),
-                    fix=AGAIN,
-                )
+                problem = f"{DAMAGED}: it has {stated} values, not {length}"
+                raise DataError(problem, file=self._file(name), fix=AGAIN)
 
     def _check_order(self) -> None:
         """Raise DataError unless offsets begin at 0, never decrease, and end where the arrays that
@@ -313,11 +310,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     file = folder / MANIFEST
     if not file.is_file():
-        raise DataError(
-            "not a token directory (no manifest.json)",
-            file=folder,
-            fix="plmctl tokenize data.path=<text> out=<dir>",
-        )
+        problem = "not a token directory (no manifest.json)"
+        raise DataError(problem, file=folder, fix="plmctl tokenize data.path=<text> out=<dir>")
     try:
         manifest: dict[str, Any] = read_json(file, _Manifest, fix=AGAIN)
     except DataError as error:

@@ -77,11 +77,8 @@ class Cached(Teacher):
 
     def predict(self, batch: Batch, question: Question, record: Record) -> Predictions:
         if not isinstance(question, OfTask):
-            raise ConfigError(
-                "teacher_cache",
-                str(self.folder),
-                "null: only predictions of tasks with labels are cached",
-            )
+            allowed = "null: only predictions of tasks with labels are cached"
+            raise ConfigError("teacher_cache", str(self.folder), allowed)
         task = question.task
         if record not in self._stores:
             kind = batch.key.device.type
@@ -162,11 +159,8 @@ class Store:
         try:
             admit(own(self.folder)).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise DataError(
-                f"cannot cache predictions here: {error.strerror}",
-                file=self.folder,
-                fix="another teacher_cache",
-            ) from error
+            problem = f"cannot cache predictions here: {error.strerror}"
+            raise DataError(problem, file=self.folder, fix="another teacher_cache") from error
         for file in sorted(self.folder.glob("shard-*.safetensors")):
             self._open(file)
         weakref.finalize(self, _write, self.folder, self._waiting)

@@ -84,12 +84,8 @@ class Distillation(Wrapper):
                 "something to learn: neither labels (hard=0,"
                 " or objective=[]) nor signals of the teacher"
             )
-            raise ConfigError(
-                "signals",
-                {},
-                allowed,
-                fix="distill=kd, or distill=minilm, which compares only layers",
-            )
+            fix = "distill=kd, or distill=minilm, which compares only layers"
+            raise ConfigError("signals", {}, allowed, fix=fix)
         self._check(student, signals)
         if transfer is not None:
             phases = transfer.plan(model, signals, self.facts.terms)
@@ -106,23 +102,15 @@ class Distillation(Wrapper):
                         f"needs {', '.join(lacks)} of {measures.name},"
                         f" whose {measures.kind} gives {recorded}"
                     )
-                    raise ConfigError(
-                        f"distill.signals.{name}",
-                        ...,
-                        allowed,
-                        fix="distill=kd, which compares only logits",
-                    )
+                    fix = "distill=kd, which compares only logits"
+                    raise ConfigError(f"distill.signals.{name}", ..., allowed, fix=fix)
             if LOGITS in signal.record and not self.question.heads:
                 allowed = (
                     "compares logits, and this objective has no language-model head over chosen"
                     " tokens"
                 )
-                raise ConfigError(
-                    f"distill.signals.{name}",
-                    ...,
-                    allowed,
-                    fix="objective=[mlm], or distill=tinybert: layers only",
-                )
+                fix = "objective=[mlm], or distill=tinybert: layers only"
+                raise ConfigError(f"distill.signals.{name}", ..., allowed, fix=fix)
             if signal.of_choices and not self.question.chooses:
                 allowed = (
                     "compares probabilities, and this task does not choose one of several labels"

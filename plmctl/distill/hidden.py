@@ -131,11 +131,8 @@ class Patient(Signal):
         check_widths(student, teacher.measures)
         most = student.num_layers
         if most < 2:
-            raise ConfigError(
-                "layers",
-                layers,
-                "a student of 2 layers or more: its last one learns only from logits",
-            )
+            allowed = "a student of 2 layers or more: its last one learns only from logits"
+            raise ConfigError("layers", layers, allowed)
         complete = (
             layers
             if isinstance(layers, str) or len(layers) != most - 1

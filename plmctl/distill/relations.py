@@ -102,11 +102,8 @@ class MiniLMv2(Signal):
                 raise ConfigError("relation_heads", self.relation_heads, allowed, fix=fix)
         most = teacher.measures.num_layers
         if not (1 <= layer <= most or -most <= layer <= -1):
-            raise ConfigError(
-                "layer",
-                layer,
-                f"1 to {most}, the layers of {teacher.measures.name}, or -1: its last",
-            )
+            allowed = f"1 to {most}, the layers of {teacher.measures.name}, or -1: its last"
+            raise ConfigError("layer", layer, allowed)
         self.layer = layer - 1 if layer > 0 else layer
 
     def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:

@@ -44,12 +44,8 @@ class SelfEnsemble(Teacher):
     ) -> None:
         super().__init__()
         if (window is None) == (decay is None):
-            raise ConfigError(
-                "window",
-                window,
-                "a window or a decay, one of the two",
-                fix="window=5, or window=null decay=0.999",
-            )
+            allowed = "a window or a decay, one of the two"
+            raise ConfigError("window", window, allowed, fix="window=5, or window=null decay=0.999")
         if window is not None and window < 1:
             raise ConfigError("window", window, "1 or more of the last students", fix="window=5")
         if decay is not None and not 0 < decay < 1:

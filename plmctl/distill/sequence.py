@@ -35,12 +35,8 @@ def sequence(
             "task=translation (or another that writes);"
             " in pretraining, data.path=<the text that plmctl data rewrite made>"
         )
-        raise ConfigError(
-            "distill",
-            "sequence",
-            "a task whose targets are texts, which the teacher writes again",
-            fix=fix,
-        )
+        allowed = "a task whose targets are texts, which the teacher writes again"
+        raise ConfigError("distill", "sequence", allowed, fix=fix)
     for model in teacher.models():
         find_writing_head(model)
     return objective

@@ -126,11 +126,8 @@ class Several(Teacher):
         super().__init__()
         weights = [1.0] * len(teachers) if weights is None else list(weights)
         if len(weights) != len(teachers) or min(weights) < 0 or not sum(weights):
-            raise ConfigError(
-                "weights",
-                weights,
-                f"{len(teachers)} numbers, one for each teacher, none below 0 and not all 0",
-            )
+            allowed = f"{len(teachers)} numbers, one for each teacher, none below 0 and not all 0"
+            raise ConfigError("weights", weights, allowed)
         self.teachers: Sequence[Any] = nn.ModuleList(teachers)  # type: ignore[assignment]
         self.weights = [weight / sum(weights) for weight in weights]
         name = f"the {len(teachers)} teachers"

@@ -65,19 +65,13 @@ class Theseus(Wrapper):
                 "rate", rate, "0 < rate <= 1: the probability, at first, that a module is replaced"
             )
         if slope < 0:
-            raise ConfigError(
-                "slope",
-                slope,
-                "0 (the same rate) or more: what is added to the rate in each update",
-            )
+            allowed = "0 (the same rate) or more: what is added to the rate in each update"
+            raise ConfigError("slope", slope, allowed)
         if until is not None and until < 1:
             raise ConfigError("until", until, "1 or more updates, or null: the rate alone decides")
         if not isinstance(teacher, Frozen):
-            raise ConfigError(
-                "teacher",
-                ...,
-                "one trained model: its layers are used, and layers of several have no mean",
-            )
+            allowed = "one trained model: its layers are used, and layers of several have no mean"
+            raise ConfigError("teacher", ..., allowed)
         if not objective.facts.needs:
             allowed = "learns from an objective alone, and none is set"
             raise ConfigError("_target_", type(self).__name__, allowed, fix="objective=[mlm]")
@@ -175,12 +169,8 @@ def pair_stacks(model: Model, teacher: Model, name: str) -> list[tuple[str, Stac
             "an encoder, a decoder or an encoder-decoder, as its teacher is: layers of the one"
             " stand among the other's"
         )
-        raise ConfigError(
-            "model",
-            kind.__name__,
-            f"{allowed}; {name} is of the kind {other.__name__}",
-            fix="distill=kd",
-        )
+        allowed = f"{allowed}; {name} is of the kind {other.__name__}"
+        raise ConfigError("model", kind.__name__, allowed, fix="distill=kd")
     if model.backbone.width != teacher.backbone.width:
         allowed_width = (
             f"{teacher.backbone.width}, the width of {name}: layers of both stand in one stack"

@@ -103,12 +103,8 @@ class Beam(Ruled):
     def fits(self, size: int) -> None:
         """Raise ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
         if self.width > size:
-            raise ConfigError(
-                "search.width",
-                self.width,
-                f"at most {size}, the size of the vocabulary",
-                fix=f"search.width={size}",
-            )
+            allowed = f"at most {size}, the size of the vocabulary"
+            raise ConfigError("search.width", self.width, allowed, fix=f"search.width={size}")
         super().fits(size)
 
     def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:

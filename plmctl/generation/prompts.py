@@ -129,24 +129,16 @@ class PromptReader:
                 f"put {mask} where it should say a word;"
                 " to write, take a decoder or an encoder-decoder"
             )
-            raise DataError(
-                "this model is an encoder: it fills masks, and writes no text",
-                file=self.source,
-                line=line,
-                fix=fix,
-            )
+            problem = "this model is an encoder: it fills masks, and writes no text"
+            raise DataError(problem, file=self.source, line=line, fix=fix)
         positions = self.model.backbone.max_length
         room = None if positions is None else positions - (self.kind == "text")
         if room is not None and len(ids) > room:
             limit = f"the model has {positions} positions" + (
                 ", and needs one to write" if self.kind == "text" else ""
             )
-            raise DataError(
-                f"{len(ids)} tokens, but {limit}",
-                file=self.source,
-                line=line,
-                fix="a shorter prompt",
-            )
+            problem = f"{len(ids)} tokens, but {limit}"
+            raise DataError(problem, file=self.source, line=line, fix="a shorter prompt")
         return prompt
 
     def batch(self, prompts: Sequence[Prompt]) -> Batch:

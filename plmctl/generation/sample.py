@@ -61,12 +61,8 @@ class Sample(Ruled):
     ) -> None:
         super().__init__(**rules)
         if temperature < COLDEST:
-            raise ConfigError(
-                "search.temperature",
-                temperature,
-                f"{COLDEST:g} or more",
-                fix="search=greedy takes the likeliest token",
-            )
+            fix = "search=greedy takes the likeliest token"
+            raise ConfigError("search.temperature", temperature, f"{COLDEST:g} or more", fix=fix)
         if top_k is not None and top_k < 1:
             raise ConfigError("search.top_k", top_k, "1 or more, or null for all tokens")
         for name, share in (("top_p", top_p), ("typical_p", typical_p)):

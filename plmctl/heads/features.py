@@ -73,12 +73,8 @@ class Layers(nn.Module):
                     f"0 (the embedding output) to {num_layers},"
                     f" or -1 (the last layer) to {-num_layers - 1}"
                 )
-                raise ConfigError(
-                    "layers",
-                    list(layers),
-                    allowed,
-                    fix=f"layers=[{','.join(map(str, range(-num_layers, 0)))}]",
-                )
+                fix = f"layers=[{','.join(map(str, range(-num_layers, 0)))}]"
+                raise ConfigError("layers", list(layers), allowed, fix=fix)
         if not layers:
             raise ConfigError("layers", [], "at least one layer")
         self.width, self.layers = width, list(layers)
@@ -168,12 +164,8 @@ class ScalarMix(Layers, Starting, Restrained):
         mixed = range(1, num_layers + 1) if layers is None else layers
         super().__init__(width=width, num_layers=num_layers, layers=mixed)
         if not 0 <= penalty < math.inf:
-            raise ConfigError(
-                "penalty",
-                penalty,
-                "0 (none) or a weight above it",
-                fix="penalty=0.001, as published",
-            )
+            allowed = "0 (none) or a weight above it"
+            raise ConfigError("penalty", penalty, allowed, fix="penalty=0.001, as published")
         self.scores = nn.Parameter(torch.zeros(len(self.layers)))
         self.gamma = nn.Parameter(torch.ones(()))
         self.norm, self.strength, self.dropout = norm, penalty, Dropout(rate=dropout)

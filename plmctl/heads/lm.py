@@ -185,10 +185,6 @@ def find_columns(
     own = table is None or not (tied or transform)
     inner = width if own else int(cast(Tensor, table).shape[1])
     if inner != width and not transform:
-        raise ConfigError(
-            "transform",
-            transform,
-            f"true: states of {width} do not fit the tables of table_width={inner}",
-            fix="transform=true, or tied=false",
-        )
+        allowed = f"true: states of {width} do not fit the tables of table_width={inner}"
+        raise ConfigError("transform", transform, allowed, fix="transform=true, or tied=false")
     return inner

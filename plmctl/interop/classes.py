@@ -44,12 +44,8 @@ def architecture_for(family: Family, heads: Sequence[str]) -> tuple[Architecture
         fix = {**rows, **family.remedies}.get(
             lost[0], "keep the run as it is: plmctl.load reads it"
         )
-        raise ConfigError(
-            f"heads.{lost[0]}",
-            ", ".join(heads),
-            f"heads that a published class has: {needs}",
-            fix=fix,
-        )
+        allowed = f"heads that a published class has: {needs}"
+        raise ConfigError(f"heads.{lost[0]}", ", ".join(heads), allowed, fix=fix)
     return architecture, lost
 
 
@@ -65,10 +61,8 @@ def architecture_of(family: Family, name: str | None, tensors: Weights) -> Archi
     matching = next((a for a in known if a.in_file(plain if a.bare else tensors)), None)
     if matching is None:
         absent = [part for part in known[0].tensors if part not in tensors]
-        raise DataError(
-            f"{name} without its tensors {list_some(absent)}",
-            fix="check that the download is complete",
-        )
+        problem = f"{name} without its tensors {list_some(absent)}"
+        raise DataError(problem, fix="check that the download is complete")
     more = [
         a
         for a in family.architectures

@@ -157,11 +157,8 @@ def _convert(
 
     def take(name: str) -> Tensor:
         if name not in stored:
-            raise DataError(
-                f"without the weights {name}",
-                file=_weights_file(folder),
-                fix="download the whole model",
-            )
+            problem = f"without the weights {name}"
+            raise DataError(problem, file=_weights_file(folder), fix="download the whole model")
         left.pop(name, None)
         return torch.from_numpy(np.asarray(stored[name], np.float32))
 
@@ -232,9 +229,6 @@ def _options_file(folder: Path) -> Path | None:
 def _weights_file(folder: Path) -> Path:
     files = sorted(folder.glob("*.hdf5"))
     if len(files) != 1:
-        raise DataError(
-            f"{len(files)} files *.hdf5 with {OPTIONS}, not one",
-            file=folder,
-            fix="keep only one of them there",
-        )
+        problem = f"{len(files)} files *.hdf5 with {OPTIONS}, not one"
+        raise DataError(problem, file=folder, fix="keep only one of them there")
     return files[0]

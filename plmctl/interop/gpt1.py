@@ -48,11 +48,8 @@ class GPTFamily(GPT2Family):
 
     def settings(self, numbers: Numbers) -> Node:
         if numbers.inner_width != 4 * numbers.width:
-            raise ConfigError(
-                "size.inner_width",
-                numbers.inner_width,
-                f"{4 * numbers.width}: 4 * size.width in every published GPT",
-            )
+            allowed = f"{4 * numbers.width}: 4 * size.width in every published GPT"
+            raise ConfigError("size.inner_width", numbers.inner_width, allowed)
         return super().settings(numbers)
 
     def nodes(self, numbers: Numbers) -> Node:

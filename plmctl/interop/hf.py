@@ -405,12 +405,8 @@ def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None])
     start = settings.get("decoder_start_token_id")
     if isinstance(start, str):
         if tokens.get(start) is None:
-            raise ConfigError(
-                "model.start",
-                start,
-                "an id, since there is no tokenizer to give the id of this role",
-                fix="model.start=2",
-            )
+            allowed = "an id, since there is no tokenizer to give the id of this role"
+            raise ConfigError("model.start", start, allowed, fix="model.start=2")
         settings["decoder_start_token_id"] = tokens[start]
     if settings.get("sep_token_id") == "sep":  # the role, which has an id where there is one
         separator = tokens.get("sep")

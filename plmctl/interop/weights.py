@@ -94,11 +94,8 @@ def read(folder: Path) -> Tensors:
     """Read all tensors of `folder` in fp32, from the first of `FILES` that exists."""
     file = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if file is None:
-        raise DataError(
-            f"no weights here: looked for {', '.join(FILES)}{_describe_others(folder)}",
-            file=folder,
-            fix="download the whole model folder",
-        )
+        problem = f"no weights here: looked for {', '.join(FILES)}{_describe_others(folder)}"
+        raise DataError(problem, file=folder, fix="download the whole model folder")
     tensors = _read_shards(file) if file.suffix == ".json" else read_file(file)
     refuse_narrow(tensors, file)
     return {
@@ -173,11 +170,8 @@ def _shards(index: Path, names: Sequence[str]) -> list[Path]:
             raise DataError(f"names the weights {name!r}: {why}", file=index, fix=AGAIN)
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
-        raise DataError(
-            f"names {', '.join(missing)}, which does not exist",
-            file=index,
-            fix="download the missing files",
-        )
+        problem = f"names {', '.join(missing)}, which does not exist"
+        raise DataError(problem, file=index, fix="download the missing files")
     return [index.parent / name for name in names]
 
 

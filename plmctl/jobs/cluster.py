@@ -59,11 +59,8 @@ class Cluster:
                 return executor.submit_array(list(calls))
             except (self._submitit.core.utils.FailedJobError, OSError, RuntimeError) as error:
                 said = str(error).strip().splitlines()
-                raise DataError(
-                    f"the cluster does not take the job: {said[-1] if said else error}",
-                    file=self.folder,
-                    fix="plmctl help launcher",
-                ) from error
+                problem = f"the cluster does not take the job: {said[-1] if said else error}"
+                raise DataError(problem, file=self.folder, fix="plmctl help launcher") from error
 
     def describe(self) -> str:
         """The script that is submitted, without a cluster being there."""

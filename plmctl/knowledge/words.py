@@ -56,12 +56,9 @@ class WordCounts:
         for number, line in read_lines(file, cut=False):
             word, tab, count = line.partition("\t")
             if not word or not tab or not count.isdecimal():
-                raise DataError(
-                    f"'{line[:60]}' is no word with its count",
-                    file=file,
-                    line=number,
-                    fix="a word, a tab and a whole number in each line",
-                )
+                problem = f"'{line[:60]}' is no word with its count"
+                fix = "a word, a tab and a whole number in each line"
+                raise DataError(problem, file=file, line=number, fix=fix)
             spellings.append(word)
             counts.append(int(count))
         return cls(tuple(spellings), tuple(counts))
@@ -100,12 +97,8 @@ def read_list(file: Path | str) -> list[str]:
         word = line.partition("\t")[0].strip().lower()
         word = compose(word)
         if not plain_words().fullmatch(word):
-            raise DataError(
-                f"'{word[:60]}' is not one word",
-                file=path,
-                line=number,
-                fix="one word of letters in each line, such as unicycle",
-            )
+            fix = "one word of letters in each line, such as unicycle"
+            raise DataError(f"'{word[:60]}' is not one word", file=path, line=number, fix=fix)
         words.append(word)
     return list(dict.fromkeys(words))
 

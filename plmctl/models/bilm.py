@@ -268,12 +268,8 @@ def _spell(vocab: Vocab | None, vocab_size: int, one_boundary: bool) -> Tensor:
     if vocab is None:
         return torch.zeros(vocab_size, CHARACTERS, dtype=torch.int16)
     if not vocab.spellings:
-        raise ConfigError(
-            "tokenizer",
-            "pieces of words",
-            "complete words, whose characters a biLM reads",
-            fix="tokenizer=word",
-        )
+        allowed = "complete words, whose characters a biLM reads"
+        raise ConfigError("tokenizer", "pieces of words", allowed, fix="tokenizer=word")
     characters = torch.from_numpy(vocab.characters())
     if one_boundary and vocab.bos is not None and vocab.eos is not None:
         characters[vocab.bos] = characters[vocab.eos]

@@ -273,10 +273,6 @@ def _id(name: str, token: str | int, vocab: Vocab | None, reader: Encoder) -> in
     token_id: int | None = getattr(vocab, token)
     if token_id is None:
         roles = ", ".join(role for role in ROLES if getattr(vocab, role) is not None)
-        raise ConfigError(
-            f"model.{name}",
-            token,
-            f"this tokenizer has no such token; it has {roles}",
-            fix=f"model.{name}=pad",
-        )
+        allowed = f"this tokenizer has no such token; it has {roles}"
+        raise ConfigError(f"model.{name}", token, allowed, fix=f"model.{name}=pad")
     return token_id

@@ -346,12 +346,8 @@ class XLNet(Backbone):
         """Memory with the first `reuse` of `length` new tokens."""
         count = length if self.reuse is None else self.reuse
         if count > length:
-            raise ConfigError(
-                "model.reuse",
-                count,
-                f"at most {length}, the tokens of a row",
-                fix="model.reuse=null",
-            )
+            allowed = f"at most {length}, the tokens of a row"
+            raise ConfigError("model.reuse", count, allowed, fix="model.reuse=null")
         return memory.append(layers, length, count)
 
     def _check_layers(self, memory: int) -> None:

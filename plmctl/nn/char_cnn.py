@@ -39,11 +39,8 @@ class CharCNN(Starting):
     ) -> None:
         super().__init__()
         if not filters or any(len(pair) != 2 or min(pair) < 1 for pair in filters):
-            raise ConfigError(
-                "filters",
-                [list(pair) for pair in filters],
-                "pairs of width and number: [[1,32],[2,32],[3,64]]",
-            )
+            allowed = "pairs of width and number: [[1,32],[2,32],[3,64]]"
+            raise ConfigError("filters", [list(pair) for pair in filters], allowed)
         total = sum(number for _, number in filters)
         self.longest = max(size for size, _ in filters)
         self.characters = nn.Embedding(num_characters, char_width)

@@ -119,11 +119,9 @@ class EntityVectors(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         given, own = state_dict.get(f"{prefix}fingerprint"), self.fingerprint
         if given is not None and not own.is_meta and not given.is_meta and int(given) != int(own):
-            raise DataError(
-                "the entity vectors differ from the ones of this model's training",
-                file=self.path,
-                fix=f"{self._home}.path=<the vectors of the training>",
-            )
+            problem = "the entity vectors differ from the ones of this model's training"
+            fix = f"{self._home}.path=<the vectors of the training>"
+            raise DataError(problem, file=self.path, fix=fix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -34,10 +34,6 @@ def find_last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
     if weight is not None:
         maps["last"] = weight
     else:
-        raise ConfigError(
-            "train.grad_norms",
-            True,
-            "false: no layer of this model ends with a linear map",
-            fix="train.grad_norms=false",
-        )
+        allowed = "false: no layer of this model ends with a linear map"
+        raise ConfigError("train.grad_norms", True, allowed, fix="train.grad_norms=false")
     return maps

@@ -310,11 +310,8 @@ class RelativeBuckets(Position):
             )
             raise ConfigError("buckets", buckets, allowed)
         if max_distance <= exact:
-            raise ConfigError(
-                "max_distance",
-                max_distance,
-                f"more than the {exact} distances that have buckets of their own",
-            )
+            allowed = f"more than the {exact} distances that have buckets of their own"
+            raise ConfigError("max_distance", max_distance, allowed)
         self.bidirectional, self.exact, self.max_distance = bidirectional, exact, max_distance
         self.table = nn.Embedding(buckets, num_heads)
 

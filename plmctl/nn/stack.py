@@ -170,12 +170,9 @@ class Stack(nn.Module):
                 why = "no norm after a sum, which cannot be inverted, as in"
                 why = why if block.sums else "residual sums, which can be inverted, unlike"
                 part = block.cell if block.cell.facts.complete else residual
-                raise ConfigError(
-                    "model.stack.reversible",
-                    True,
-                    f"{why} {type(part).__name__}",
-                    fix="model.stack.residual._target_=plmctl.nn.residual.PreNorm",
-                )
+                allowed = f"{why} {type(part).__name__}"
+                fix = "model.stack.residual._target_=plmctl.nn.residual.PreNorm"
+                raise ConfigError("model.stack.reversible", True, allowed, fix=fix)
 
     def _check_halting(self) -> None:
         cells = [self.block(step).cell for step in self.steps]

@@ -28,11 +28,8 @@ class TokenWindow:
 
     def __post_init__(self) -> None:
         if self.kernel < 1 or (not self.causal and self.kernel % 2 == 0):
-            raise ConfigError(
-                "kernel",
-                self.kernel,
-                "1 or more; an odd number if the token is in the middle (causal=false)",
-            )
+            allowed = "1 or more; an odd number if the token is in the middle (causal=false)"
+            raise ConfigError("kernel", self.kernel, allowed)
 
     @property
     def reach(self) -> int:

@@ -117,11 +117,8 @@ class EntityMask(Masking):
         static: int | None = None,
     ) -> None:
         if span_share is not None and not 0 <= span_share <= 1:
-            raise ConfigError(
-                "noise.span_share",
-                span_share,
-                "0 <= span_share <= 1, or null (spans are chosen like any unit)",
-            )
+            allowed = "0 <= span_share <= 1, or null (spans are chosen like any unit)"
+            raise ConfigError("noise.span_share", span_share, allowed)
         budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
             select=MarkedSpans(

@@ -104,11 +104,8 @@ class Masking(Noise):
 
     def __init__(self, *, select: Select, corrupt: Corrupt, static: int | None = None) -> None:
         if static is not None and static < 1:
-            raise ConfigError(
-                "noise.static",
-                static,
-                "a number of epochs >= 1 after which masks repeat, or null (never)",
-            )
+            allowed = "a number of epochs >= 1 after which masks repeat, or null (never)"
+            raise ConfigError("noise.static", static, allowed)
         self.select, self.corrupt, self.static = select, corrupt, static
         self.reads, self.writes = select.reads, corrupt.writes
 
@@ -345,19 +342,12 @@ class MaskOrReplace(Corrupt):
     ) -> None:
         self.mask_id = find_mask(vocab, "token_mask")
         if mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
-            raise ConfigError(
-                "noise.mask_share",
-                (mask_share, random_share),
-                "mask_share + random_share in [0, 1], none negative",
-            )
+            allowed = "mask_share + random_share in [0, 1], none negative"
+            raise ConfigError("noise.mask_share", (mask_share, random_share), allowed)
         if mask_share == random_share == 0:
             fix = "noise.token_mask.mask_share=0.8, or noise=[]"
-            raise ConfigError(
-                "noise.mask_share",
-                (0, 0),
-                "something to hide: every token that is predicted stays visible",
-                fix=fix,
-            )
+            allowed = "something to hide: every token that is predicted stays visible"
+            raise ConfigError("noise.mask_share", (0, 0), allowed, fix=fix)
         self.masked, self.changed = (
             np.uint64(share * 2**32) for share in (mask_share, mask_share + random_share)
         )

@@ -74,11 +74,8 @@ class SequenceSpan(Noise):
         if not 0 < rate <= 1:
             raise ConfigError("noise.rate", rate, "0 < rate <= 1")
         if not 0 <= edge_share <= 0.5:
-            raise ConfigError(
-                "noise.edge_share",
-                edge_share,
-                "0 to 0.5: probability of the beginning, and of the end",
-            )
+            allowed = "0 to 0.5: probability of the beginning, and of the end"
+            raise ConfigError("noise.edge_share", edge_share, allowed)
         if tokens is not None and tokens < 1:
             raise ConfigError("noise.tokens", tokens, "at least 1, or null: as many as rate says")
         self.vocab, self.rate, self.edge = vocab, rate, edge_share

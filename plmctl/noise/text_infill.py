@@ -48,11 +48,8 @@ class TextInfill(Denoising):
     ) -> None:
         mask = find_mask(vocab, "text_infill")
         if not 0 < mean_length <= 32:
-            raise ConfigError(
-                "noise.mean_length",
-                mean_length,
-                "0 < mean_length <= 32, the mean of the Poisson distribution",
-            )
+            allowed = "0 < mean_length <= 32, the mean of the Poisson distribution"
+            raise ConfigError("noise.mean_length", mean_length, allowed)
         if selection not in SELECTIONS:
             raise ConfigError("noise.selection", selection, f"one of {', '.join(SELECTIONS)}")
         self.vocab = make_movable(vocab)

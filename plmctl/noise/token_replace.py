@@ -112,11 +112,8 @@ class TokenReplace(Masking):
         corpus_sample: np.ndarray | None = None,
     ) -> None:
         if not 0 < power <= 1:
-            raise ConfigError(
-                "noise.power",
-                power,
-                "0 < power <= 1 (unigram=false draws all ordinary tokens equally)",
-            )
+            allowed = "0 < power <= 1 (unigram=false draws all ordinary tokens equally)"
+            raise ConfigError("noise.power", power, allowed)
         choices = list_ordinary(vocab, corpus_sample if unigram else None)
         if power < 1:
             choices = flatten(choices, power)

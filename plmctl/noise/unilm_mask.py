@@ -42,12 +42,8 @@ class UnilmMask(Masking):
         if not 0 <= ngram_share <= 1:
             raise ConfigError("noise.ngram_share", ngram_share, "0 <= ngram_share <= 1")
         if max_tokens < 2:
-            raise ConfigError(
-                "noise.max_tokens",
-                max_tokens,
-                "at least 2",
-                fix="ngram_share=0 gives single tokens only",
-            )
+            fix = "ngram_share=0 gives single tokens only"
+            raise ConfigError("noise.max_tokens", max_tokens, "at least 2", fix=fix)
         shares = np.append(1 - ngram_share, np.full(max_tokens - 1, ngram_share / (max_tokens - 1)))
         budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(

@@ -49,50 +49,31 @@ class BackTranslation(Objective):
     def __init__(self, *, model: Model, vocab: Vocab) -> None:
         super().__init__()
         if not isinstance(model.backbone, EncoderDecoder):
-            raise ConfigError(
-                "model",
-                type(model.backbone).__name__,
-                "back-translation writes: it needs model=encoder_decoder",
-            )
+            allowed = "back-translation writes: it needs model=encoder_decoder"
+            raise ConfigError("model", type(model.backbone).__name__, allowed)
         tables = [
             end.embedding.language for end in (model.backbone.encoder, model.backbone.decoder)
         ]
         self.languages = min(0 if table is None else table.num_embeddings for table in tables)
         if self.languages < 2:
             setting = "model.encoder.embedding.languages"
-            raise ConfigError(
-                setting,
-                self.languages,
-                "at least 2: one vector for each language",
-                fix=f"{setting}=2",
-            )
+            allowed = "at least 2: one vector for each language"
+            raise ConfigError(setting, self.languages, allowed, fix=f"{setting}=2")
         self.vocab, self.search = vocab, Greedy()
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         """All tokens of the target; ConfigError if it is not a whole text or has no language."""
         target = rows.seqs["target"]
         if "previous" in target.tracks:
-            raise ConfigError(
-                "noise",
-                ...,
-                "back-translation asks for whole texts, this noise for parts of them",
-                fix="noise=[autoencode]",
-            )
+            allowed = "back-translation asks for whole texts, this noise for parts of them"
+            raise ConfigError("noise", ..., allowed, fix="noise=[autoencode]")
         if "document" in target.tracks:
-            raise ConfigError(
-                "format",
-                ...,
-                "back-translation asks for one text a row, not several",
-                fix="format=sentences",
-            )
+            allowed = "back-translation asks for one text a row, not several"
+            raise ConfigError("format", ..., allowed, fix="format=sentences")
         if "language" not in target.tracks:
             allowed = "back-translation needs the language of every text"
-            raise ConfigError(
-                "format",
-                ...,
-                allowed,
-                fix="recipe mass_translation shows sources that say so (InLanguage)",
-            )
+            fix = "recipe mass_translation shows sources that say so (InLanguage)"
+            raise ConfigError("format", ..., allowed, fix=fix)
         return {"seq2seq": np.where(target.real, target.ids, IGNORE)}
 
     def counts(self, batch: Batch) -> dict[str, int]:

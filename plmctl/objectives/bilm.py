@@ -46,11 +46,8 @@ class BidirectionalLM(Objective):
             raise ConfigError("model", type(model.backbone).__name__, allowed, fix=fix)
         self.words, self.unknown = words, -1 if vocab.unk is None else vocab.unk
         if words is not None and not 0 <= self.unknown < words:
-            raise ConfigError(
-                "words",
-                words,
-                f"more than {vocab.unk}, the id of the unknown word, or null for all",
-            )
+            allowed = f"more than {vocab.unk}, the id of the unknown word, or null for all"
+            raise ConfigError("words", words, allowed)
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         text, targets = rows.seqs["text"], rows.targets

@@ -179,12 +179,8 @@ def tie(backbone: Encoder, model: Model, tied: Tied) -> None:
                 if tied == "weights"
                 else "tied=none, or the model's own settings for that part"
             )
-            raise ConfigError(
-                "tied",
-                tied,
-                f"parts of equal sizes, and the generator's {path} is of another",
-                fix=fix,
-            )
+            allowed = f"parts of equal sizes, and the generator's {path} is of another"
+            raise ConfigError("tied", tied, allowed, fix=fix)
         if shapes[0]:
             parent, _, name = path.rpartition(".")
             setattr(backbone.get_submodule(parent), name, other)

@@ -44,19 +44,11 @@ class TwoStage(Electra):
         if updates < 1:
             raise ConfigError("updates", updates, "1 or more, of the generator alone")
         if {id(p) for p in generator.parameters()} & {id(p) for p in model.parameters()}:
-            raise ConfigError(
-                "generator",
-                ...,
-                "a frozen generator shares no weights with the model",
-                fix="its tied=none",
-            )
+            allowed = "a frozen generator shares no weights with the model"
+            raise ConfigError("generator", ..., allowed, fix="its tied=none")
         if copied and _shapes(generator.backbone) != _shapes(model.backbone):
-            raise ConfigError(
-                "generator",
-                ...,
-                "a generator a generator of the model's size, whose weights the model takes",
-                fix="its share=1",
-            )
+            allowed = "a generator a generator of the model's size, whose weights the model takes"
+            raise ConfigError("generator", ..., allowed, fix="its share=1")
         self.updates, self.copied = updates, copied
         # whether the second stage has begun: saved with the run
         self.register_buffer("started", torch.zeros((), dtype=torch.int64))

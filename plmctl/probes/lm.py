@@ -220,12 +220,9 @@ class LanguageModel(Probe):
             return window
         stride = self.stride or max(1, window // 2)
         if stride > window - 1:
-            raise ConfigError(
-                "task.stride",
-                stride,
-                f"at most window - 1 = {window - 1}: every token has one before it",
-                fix=f"task.stride={max(1, window // 2)}",
-            )
+            allowed = f"at most window - 1 = {window - 1}: every token has one before it"
+            fix = f"task.stride={max(1, window // 2)}"
+            raise ConfigError("task.stride", stride, allowed, fix=fix)
         return stride
 
     def _measure_causal(

@@ -197,20 +197,14 @@ def read_part(file: Path) -> list[ScoredPair]:
         raise DataError(f"no scores: {scores_file.name} is not here", file=file)
     texts, scores = list(need_lines(file)), list(need_lines(scores_file))
     if len(texts) != len(scores):
-        raise DataError(
-            f"{len(scores)} lines, where {file.name} has {len(texts)}",
-            file=scores_file,
-            fix="both files of one release",
-        )
+        problem = f"{len(scores)} lines, where {file.name} has {len(texts)}"
+        raise DataError(problem, file=scores_file, fix="both files of one release")
     pairs = []
     for (number, text), (_, score) in zip(texts, scores, strict=True):
         cells = text.split("\t")
         if len(cells) < 2:
-            raise DataError(
-                f"two texts with a tab between are needed, found {text[:60]!r}",
-                file=file,
-                line=number,
-            )
+            problem = f"two texts with a tab between are needed, found {text[:60]!r}"
+            raise DataError(problem, file=file, line=number)
         if score.strip():
             value = read_score(score.strip(), scores_file, line=number, fix=_FIX)
             pairs.append(ScoredPair(cells[0], cells[1], value))

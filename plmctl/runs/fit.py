@@ -276,11 +276,8 @@ def _go_on(session: Session, trainer: Trainer, newest: Path | None) -> None:
     if newest is None and trainer.checkpoints.steps():
         folder = trainer.checkpoints.folder
         again = f"remove {quoted(folder)} to begin the run again at update 0"
-        raise DataError(
-            "every checkpoint of this run is damaged",
-            file=folder,
-            fix=f"{again}, or start a new run.dir",
-        )
+        problem = "every checkpoint of this run is damaged"
+        raise DataError(problem, file=folder, fix=f"{again}, or start a new run.dir")
     if newest:
         if changed := compare_with_checkpoint(newest, session.spec):
             session.say(f"not bit-exact from here on: {', '.join(changed)}")

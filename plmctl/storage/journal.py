@@ -151,11 +151,9 @@ def open_journal(
     except OSError as error:
         keep = bool(journal.state)
         kept = "; what is done is kept, the same command goes on from there" if keep else ""
-        raise DataError(
-            f"cannot be written ({error.strerror}){kept}",
-            file=place,
-            fix="free some space, or give another folder (out=, data.cache_dir=)",
-        ) from error
+        problem = f"cannot be written ({error.strerror}){kept}"
+        fix = "free some space, or give another folder (out=, data.cache_dir=)"
+        raise DataError(problem, file=place, fix=fix) from error
     except (UsageError, DataError):
         raise
     except BaseException:

@@ -92,12 +92,8 @@ def parse_json_at(text: str, *, file: object, line: int | None = None, fix: str 
     try:
         return parse_json(text)
     except json.JSONDecodeError as error:
-        raise DataError(
-            f"not JSON: {error.msg}{_show_sign(error)}",
-            file=file,
-            line=line or error.lineno,
-            fix=fix,
-        ) from error
+        problem = f"not JSON: {error.msg}{_show_sign(error)}"
+        raise DataError(problem, file=file, line=line or error.lineno, fix=fix) from error
     except ValueError as error:
         raise DataError(f"not JSON: {error}", file=file, line=line, fix=fix) from error
 

@@ -103,18 +103,12 @@ class GenerationSettings(TaskSettings):
                 "task.smoothing", self.smoothing, "0 (none) up to 1, which is not allowed"
             )
         if self.spread not in (None, *SPREADS):
-            raise ConfigError(
-                "task.spread",
-                self.spread,
-                f"one of {', '.join(SPREADS)}, or null{nearest(self.spread, SPREADS)}",
-            )
+            allowed = f"one of {', '.join(SPREADS)}, or null{nearest(self.spread, SPREADS)}"
+            raise ConfigError("task.spread", self.spread, allowed)
         if self.columns["source"] == self.columns.get("target"):
-            raise ConfigError(
-                "task.columns.target",
-                self.columns["target"],
-                "the source, so that there is nothing to learn",
-                fix="task.columns.target=<the column or language that is written>",
-            )
+            allowed = "the source, so that there is nothing to learn"
+            fix = "task.columns.target=<the column or language that is written>"
+            raise ConfigError("task.columns.target", self.columns["target"], allowed, fix=fix)
         _check_masked(self.masked, self.writes, self.kind)
 
 
@@ -442,8 +436,5 @@ def _check_masked(masked: float | None, writes: str, kind: str) -> None:
             "task.masked", masked, allowed, fix="task.masked=null, or model=encoder pattern=unilm"
         )
     if not 0 < masked < 1:
-        raise ConfigError(
-            "task.masked",
-            masked,
-            "0 < masked < 1, or null: each token is predicted from those before it",
-        )
+        allowed = "0 < masked < 1, or null: each token is predicted from those before it"
+        raise ConfigError("task.masked", masked, allowed)

@@ -115,11 +115,9 @@ class SentenceScores(Task):
         except (TypeError, ValueError):
             value = math.nan
         if not self.low <= value <= self.high:
-            raise DataError(
-                f"the score '{example.label}' is no number from {self.low:g} to {self.high:g}",
-                file=example.place,
-                fix="task.scale=[<lowest>,<highest>], or check task.columns.label",
-            )
+            problem = f"the score '{example.label}' is no number from {self.low:g} to {self.high:g}"
+            fix = "task.scale=[<lowest>,<highest>], or check task.columns.label"
+            raise DataError(problem, file=example.place, fix=fix)
         return read_score(example.label, example.place)
 
     def encode(self, examples: Examples, tokenizer: Any) -> Rows:

@@ -204,11 +204,8 @@ class Squad(Task):
             passage = self._passage(example.fields["context"], tokenizer)
             room = self.max_length - extra - len(question)
             if room < 1:
-                raise ConfigError(
-                    "task.max_length",
-                    self.max_length,
-                    f"more than max_query={self.max_query} plus {extra} specials",
-                )
+                allowed = f"more than max_query={self.max_query} plus {extra} specials"
+                raise ConfigError("task.max_length", self.max_length, allowed)
             answer = self.find_answer(passage, example)
             windows = doc_windows(len(passage.ids), room, self.stride)[: self.windows]
             unread = len(passage.ids) - sum(windows[-1])

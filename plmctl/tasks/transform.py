@@ -49,12 +49,9 @@ class Transform:
         if language_model < 0:
             raise ConfigError("language_model", language_model, "0 (none) or a weight above it")
         if language_model and not causal:
-            raise ConfigError(
-                "language_model",
-                language_model,
-                "0: in this model every token sees the token to predict",
-                fix="language_model=0, or a checkpoint whose pattern is causal",
-            )
+            allowed = "0: in this model every token sees the token to predict"
+            fix = "language_model=0, or a checkpoint whose pattern is causal"
+            raise ConfigError("language_model", language_model, allowed, fix=fix)
         self.own_tokens = own_tokens
         self.both_orders = both_orders
         self.language_model = language_model

@@ -174,10 +174,8 @@ def _start_segmented_words(tokenizer: Tokenizer, base: Track, name: str) -> Trac
                 inside = np.zeros(len(text) + 1, bool)
                 for start, end in segmenter(text):
                     if not 0 <= start < end <= len(text):
-                        raise DataError(
-                            f"{start}..{end} is no word of a text of {len(text)} characters",
-                            file=name,
-                        )
+                        problem = f"{start}..{end} is no word of a text of {len(text)} characters"
+                        raise DataError(problem, file=name)
                     if end - start > 1 and _ALL_CHINESE.fullmatch(text, start, end):
                         inside[start + 1 : end] = True
                 spans = np.array(tokenizer.encode_offsets(text)[1]).reshape(-1, 2)

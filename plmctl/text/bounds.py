@@ -37,9 +37,5 @@ def long_line_error(file: object, line: int | None = None, *, times: int = 1) ->
 
 def blank_text_error(file: object, line: int) -> DataError:
     """The error for white space without end: a damaged file, or a sparse one."""
-    return DataError(
-        f"nothing but white space for more than {BLANK:,} bytes up to here",
-        file=file,
-        line=line,
-        fix="cut it out, or leave out this file",
-    )
+    problem = f"nothing but white space for more than {BLANK:,} bytes up to here"
+    return DataError(problem, file=file, line=line, fix="cut it out, or leave out this file")

@@ -282,11 +282,8 @@ def load_topics() -> dict[str, str]:
     """Load the pages of Python's reference documentation, by their names."""
     file = _library() / "pydoc_data" / "topics.py"
     if not file.is_file():
-        raise DataError(
-            "this Python comes without its reference documentation",
-            file=file,
-            fix="use another Python (its base package has it), or your own text: data.path=<file>",
-        )
+        fix = "use another Python (its base package has it), or your own text: data.path=<file>"
+        raise DataError("this Python comes without its reference documentation", file=file, fix=fix)
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             return dict(ast.literal_eval(node.value))

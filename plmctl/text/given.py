@@ -26,23 +26,16 @@ def read_texts(prompt: str | None, file: str | None) -> tuple[str, Iterator[str]
     if prompt is not None:
         return "prompt", iter([prompt])
     if file is None and sys.stdin is not None and sys.stdin.isatty():
-        raise ConfigError(
-            "prompt",
-            ...,
-            "there is no text",
-            fix='prompt="Once upon a time", or input=<file>, or input=-',
-        )
+        fix = 'prompt="Once upon a time", or input=<file>, or input=-'
+        raise ConfigError("prompt", ..., "there is no text", fix=fix)
     if file in (None, "-"):
         return "standard input", _lines(sys.stdin.buffer, "standard input")
     path = Path(str(file)).expanduser()
     try:
         stream = open_unpacked(path)
     except OSError as error:
-        raise DataError(
-            f"cannot be read: {error.strerror}",
-            file=path,
-            fix="input=<a file of lines>, or - for standard input",
-        ) from error
+        fix = "input=<a file of lines>, or - for standard input"
+        raise DataError(f"cannot be read: {error.strerror}", file=path, fix=fix) from error
     return str(file), _closing(stream, path)
 
 

@@ -281,11 +281,8 @@ def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
     vocab = {token: number for number, token in enumerate(tokens)}
     unknown = _spelling(config, "unk") or "[UNK]"
     if unknown not in vocab:
-        raise DataError(
-            f"no {unknown} among its {len(tokens)} lines",
-            file=file,
-            fix="give the vocab.txt of a BERT tokenizer",
-        )
+        problem = f"no {unknown} among its {len(tokens)} lines"
+        raise DataError(problem, file=file, fix="give the vocab.txt of a BERT tokenizer")
     # Without a config: a vocabulary that has no capital letter can only be an uncased one.
     uncased = not any(token[:1].isascii() and token[:1].isupper() for token in tokens)
     tokenizer = tokenizers.Tokenizer(
@@ -388,11 +385,8 @@ def _from_model(
     changed = config.get("do_lower_case") or config.get("split_by_punct")
     if file.name == "sentencepiece.bpe.model" or changed:
         why = "its ids are shifted, or its text is changed, by code outside the sentencepiece model"
-        raise DataError(
-            f"this tokenizer needs its tokenizer.json: {why}",
-            file=file,
-            fix=f"python -c '{_REWRITE}' {shlex.quote(str(file.parent))}",
-        )
+        fix = f"python -c '{_REWRITE}' {shlex.quote(str(file.parent))}"
+        raise DataError(f"this tokenizer needs its tokenizer.json: {why}", file=file, fix=fix)
     listed = [*_list_further(config), *(token["content"] for token in added)]
     t5 = "t5" in (kind, str(config.get("tokenizer_class"))[:2].lower())
     if not listed and ("extra_ids" in config or t5):

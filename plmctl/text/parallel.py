@@ -20,19 +20,14 @@ def pair_files(
 ) -> Iterator[Document]:
     """Yield line n of a source file with line n of its target file; files go together in order."""
     if len(sources) != len(targets):
-        raise DataError(
-            f"{len(sources)} source files, but {len(targets)} target files",
-            file=sources[0],
-            fix="name as many files in data.target_path as in data.path, in the same order",
-        )
+        problem = f"{len(sources)} source files, but {len(targets)} target files"
+        fix = "name as many files in data.target_path as in data.path, in the same order"
+        raise DataError(problem, file=sources[0], fix=fix)
     for source, target in zip(sources, targets, strict=True):
         for path in (source, target):
             if has_rows(path):
-                raise DataError(
-                    "has rows, not lines",
-                    file=path,
-                    fix="data.fields=[<source>,<target>] without data.target_path",
-                )
+                fix = "data.fields=[<source>,<target>] without data.target_path"
+                raise DataError("has rows, not lines", file=path, fix=fix)
         assert isinstance(source, Path)
         assert isinstance(target, Path)
         for left, right in zip_longest(
@@ -48,21 +43,15 @@ def pair_fields(pieces: Iterable[Stretch], fields: Sequence[str]) -> Iterator[Do
     their numbers from 1.
     """
     if len(fields) != 2 or fields[0] == fields[1]:
-        raise ConfigError(
-            "data.fields",
-            list(fields),
-            "two different fields: source and target",
-            fix="data.fields=[en,de]",
-        )
+        allowed = "two different fields: source and target"
+        raise ConfigError("data.fields", list(fields), allowed, fix="data.fields=[en,de]")
     for piece in pieces:
         source = piece.source
         table = isinstance(source, Path) and kind_of(source) == TSV
         if not table and not has_rows(source):
-            raise DataError(
-                "has no fields: neither .jsonl, .tsv nor .parquet",
-                file=source,
-                fix="data.target_path=<the file with the other language> instead of data.fields",
-            )
+            problem = "has no fields: neither .jsonl, .tsv nor .parquet"
+            fix = "data.target_path=<the file with the other language> instead of data.fields"
+            raise DataError(problem, file=source, fix=fix)
         yield from number_lines(piece, partial(_pair_rows, piece, table, fields))
 
 
@@ -111,12 +100,6 @@ def _unequal(
 ) -> DataError:
     assert line is not None
     longer, shorter = (target, source) if in_target else (source, target)
-    return DataError(
-        f"there is no line {line[0]} in {shorter}: the two files are not line-parallel",
-        file=longer,
-        line=line[0],
-        fix=(
-            "find the line that one of them lacks (data.path and data.target_path have as many"
-            " lines)"
-        ),
-    )
+    problem = f"there is no line {line[0]} in {shorter}: the two files are not line-parallel"
+    fix = "find the line that one of them lacks (data.path and data.target_path have as many lines)"
+    return DataError(problem, file=longer, line=line[0], fix=fix)

@@ -109,18 +109,11 @@ def read_pairs(
     files, or of `pieces` of them.
     """
     if paths is None or paths in BUILTIN:
-        raise ConfigError(
-            "data.path",
-            paths,
-            "the built-in text is not parallel text",
-            fix="data.path=<source file>",
-        )
+        allowed = "the built-in text is not parallel text"
+        raise ConfigError("data.path", paths, allowed, fix="data.path=<source file>")
     if fields and targets is not None:
-        raise ConfigError(
-            "data.fields",
-            list(fields),
-            "either data.fields (one file) or data.target_path (two), not both",
-        )
+        allowed = "either data.fields (one file) or data.target_path (two), not both"
+        raise ConfigError("data.fields", list(fields), allowed)
     if targets is None:
         yield from pair_fields(map(Stretch, find_all(paths)) if pieces is None else pieces, fields)
         return
@@ -129,11 +122,9 @@ def read_pairs(
 
 
 def _no_rows(source: object, names: Iterable[str]) -> DataError:
-    return DataError(
-        f"data.spans and data.tags ({', '.join(names)}) need rows with fields",
-        file=source,
-        fix='.jsonl with lines like {"text": "...", "entity": [{"start": 3, "end": 9, "id": 17}]}',
-    )
+    problem = f"data.spans and data.tags ({', '.join(names)}) need rows with fields"
+    fix = '.jsonl with lines like {"text": "...", "entity": [{"start": 3, "end": 9, "id": 17}]}'
+    return DataError(problem, file=source, fix=fix)
 
 
 def detect_layout(source: Input, *, field: str = "text", lines: str = "auto") -> TextLayout:

@@ -113,12 +113,9 @@ class Recipe:
 
     def size_too_small_error(self, size: int) -> ConfigError:
         """The error for a vocabulary that cannot be smaller than `size`."""
-        return ConfigError(
-            "tokenizer.vocab_size",
-            self.vocab_size,
-            f"special tokens and single characters alone take {size}",
-            fix=f"tokenizer.vocab_size={size} or more, or a smaller tokenizer.character_coverage",
-        )
+        allowed = f"special tokens and single characters alone take {size}"
+        fix = f"tokenizer.vocab_size={size} or more, or a smaller tokenizer.character_coverage"
+        return ConfigError("tokenizer.vocab_size", self.vocab_size, allowed, fix=fix)
 
 
 def choose_characters(counts: Counter[str], coverage: float) -> list[str]:
@@ -150,7 +147,5 @@ def list_required(characters: Iterable[str]) -> set[str]:
 
 def no_text_error() -> DataError:
     """The error for a tokenizer without any text to learn from."""
-    return DataError(
-        "there is no text to train a tokenizer on",
-        fix="data.path=<a file, folder or pattern with text>",
-    )
+    problem = "there is no text to train a tokenizer on"
+    return DataError(problem, fix="data.path=<a file, folder or pattern with text>")

@@ -125,12 +125,8 @@ def read_dictionary(file: Path) -> list[tuple[str, int | None]]:
         if not line.strip():
             continue
         if (entry := _ENTRY.fullmatch(line.strip())) is None:
-            raise DataError(
-                f"no entry of jieba's dictionary ({_FORM}): {line[:40]}",
-                file=file,
-                line=number,
-                fix=_mend_entry(line),
-            )
+            problem = f"no entry of jieba's dictionary ({_FORM}): {line[:40]}"
+            raise DataError(problem, file=file, line=number, fix=_mend_entry(line))
         words.append((entry["word"], int(entry["count"]) if entry["count"] else None))
     if not words:
         raise DataError(f"no entries of jieba's dictionary ({_FORM})", file=file)

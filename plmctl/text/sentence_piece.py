@@ -71,11 +71,8 @@ class SentencePiece:
         model_type = dict(parse_fields(trainer)).get(3, 1)
         names: dict[Any, str] = {1: "unigram", 2: "bpe"}
         if model_type not in names:
-            raise DataError(
-                "a sentencepiece model of type word or char is not supported",
-                file=FILE,
-                fix="tokenizer=char",
-            )
+            problem = "a sentencepiece model of type word or char is not supported"
+            raise DataError(problem, file=FILE, fix="tokenizer=char")
         return names[model_type]
 
     @property

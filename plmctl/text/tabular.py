@@ -143,12 +143,9 @@ def objects_in(lines: Iterable[tuple[int, str]], file: object) -> Iterator[Row]:
             continue
         row = parse_json_at(text, file=file, line=line, fix="one JSON object a line")
         if not isinstance(row, dict):
-            raise DataError(
-                f"a JSON object is needed on each line, found {type(row).__name__}",
-                file=file,
-                line=line,
-                fix="one {...} a line, not one list of them",
-            )
+            problem = f"a JSON object is needed on each line, found {type(row).__name__}"
+            fix = "one {...} a line, not one list of them"
+            raise DataError(problem, file=file, line=line, fix=fix)
         yield line, row
 
 
@@ -249,11 +246,8 @@ def _read_parquet(file: Path, fields: Sequence[str]) -> Iterator[Row]:
                     number += 1
                     yield number, row
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(
-            f"not a parquet file, or a damaged one ({error})",
-            file=file,
-            fix="copy or write it again",
-        ) from error
+        problem = f"not a parquet file, or a damaged one ({error})"
+        raise DataError(problem, file=file, fix="copy or write it again") from error
 
 
 def sign_of(file: Path) -> str:

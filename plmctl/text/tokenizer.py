@@ -217,11 +217,8 @@ class Tokenizer:
         """
         path = Path(folder).expanduser()
         if not path.exists():
-            raise DataError(
-                "there is no such tokenizer folder",
-                file=path,
-                fix="tokenizer.path=<folder with a tokenizer>",
-            )
+            problem = "there is no such tokenizer folder"
+            raise DataError(problem, file=path, fix="tokenizer.path=<folder with a tokenizer>")
         path = _within(path)
         if path.is_dir():
             refuse_links(path)
@@ -237,11 +234,8 @@ class Tokenizer:
             tokenizer = cls._restore(path, meta)
         tokenizer.sampled = meta.get("trained_on", {})
         if meta["fingerprint"] != tokenizer.fingerprint:
-            raise DataError(
-                "the files do not belong together (fingerprint)",
-                file=path,
-                fix="copy the whole folder again",
-            )
+            problem = "the files do not belong together (fingerprint)"
+            raise DataError(problem, file=path, fix="copy the whole folder again")
         return tokenizer
 
     @classmethod
@@ -269,11 +263,8 @@ class Tokenizer:
                 whole = name == whole_words.NAME
                 backend = WholeWordBackend(inner) if whole else SegmentedBackend(inner, name)
         else:
-            raise DataError(
-                f"neither {sentence_piece.FILE} nor {rust.FILE} next to {META}",
-                file=folder,
-                fix="copy the whole folder",
-            )
+            problem = f"neither {sentence_piece.FILE} nor {rust.FILE} next to {META}"
+            raise DataError(problem, file=folder, fix="copy the whole folder")
         if (folder / injected.FILE).exists():
             content = read_bytes(folder / injected.FILE)
             backend = InjectedBackend(backend, read_added(content, folder / injected.FILE))

@@ -44,11 +44,8 @@ class _Pieces(Recipe):
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
         families = {None: roles.BERT, "xlnet": roles.XLNET}
         if self.specials not in families:
-            raise ConfigError(
-                "tokenizer.specials",
-                self.specials,
-                f"xlnet, or null{nearest(str(self.specials), ['xlnet'])}",
-            )
+            allowed = f"xlnet, or null{nearest(str(self.specials), ['xlnet'])}"
+            raise ConfigError("tokenizer.specials", self.specials, allowed)
         special, model = self.special(families[self.specials]), io.BytesIO()
         lines = list(_nonempty(texts))
         try:
@@ -90,11 +87,8 @@ class _Pieces(Recipe):
             return self.size_too_large_error(int(match[1]))
         if match := re.search(r"required_chars\. \d+ vs (\d+)", message):
             return self.size_too_small_error(int(match[1]))
-        return ConfigError(
-            "tokenizer.vocab_size",
-            self.vocab_size,
-            f"sentencepiece cannot train on this text: {message}",
-        )
+        allowed = f"sentencepiece cannot train on this text: {message}"
+        return ConfigError("tokenizer.vocab_size", self.vocab_size, allowed)
 
 
 @part_of("tokenizer")
@@ -207,11 +201,8 @@ class ByteBPE(Recipe):
             "gpt2": (roles.GPT2, [], roles.GPT2.tokens),
         }
         if self.specials not in families:
-            raise ConfigError(
-                "tokenizer.specials",
-                self.specials,
-                f"roberta or gpt2{nearest(str(self.specials), families)}",
-            )
+            allowed = f"roberta or gpt2{nearest(str(self.specials), families)}"
+            raise ConfigError("tokenizer.specials", self.specials, allowed)
         family, first, last = families[self.specials]
         special = self.special(family)
         last = [*special.further, *last]

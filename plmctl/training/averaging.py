@@ -82,11 +82,8 @@ def extract_average(run: Path, out: Path, *, say: Callable[[str], None] = tell) 
     }
     if missing := [name for name in last.model if name not in known]:
         what = f"keeps no average of {missing[0]}" if known else "keeps no average"
-        raise DataError(
-            what,
-            file=run,
-            fix="train with distill=self_ensemble, or --last 5: the mean of checkpoints",
-        )
+        fix = "train with distill=self_ensemble, or --last 5: the mean of checkpoints"
+        raise DataError(what, file=run, fix=fix)
     model = {
         name: known[name][: len(own)] if own.dim() else known[name]
         for name, own in last.model.items()

@@ -463,8 +463,5 @@ def load_exactly(
     fit = load_tensors(module, tensors, without=without)
     fit = replace(fit, missing=[name for name in fit.missing if name not in elsewhere])
     if fit.missing or fit.unexpected or fit.reshaped:
-        raise DataError(
-            f"the checkpoint does not fit this model: {fit}",
-            file=file,
-            fix="use the config in its folder",
-        )
+        problem = f"the checkpoint does not fit this model: {fit}"
+        raise DataError(problem, file=file, fix="use the config in its folder")

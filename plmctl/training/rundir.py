@@ -133,11 +133,8 @@ def create(
             write_text(folder / name, text)
     except OSError as error:
         undo_create(folder, created)
-        raise DataError(
-            f"cannot write the run directory: {error.strerror}",
-            file=folder,
-            fix="run.dir=<a writable folder>",
-        ) from error
+        problem = f"cannot write the run directory: {error.strerror}"
+        raise DataError(problem, file=folder, fix="run.dir=<a writable folder>") from error
     except KeyboardInterrupt:
         undo_create(folder, created)
         raise

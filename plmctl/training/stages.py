@@ -102,11 +102,8 @@ def check_shares(shares: Sequence[float]) -> None:
     """Raise ConfigError unless the shares of the stages add up to a run."""
     numbers = [float(share) for share in shares if isinstance(share, int | float)]
     if len(numbers) < len(shares) or min(numbers, default=0) <= 0 or abs(sum(numbers) - 1) > 1e-6:
-        raise ConfigError(
-            "train.stages",
-            list(shares),
-            "the share of each stage must be above 0, and all add up to 1",
-        )
+        allowed = "the share of each stage must be above 0, and all add up to 1"
+        raise ConfigError("train.stages", list(shares), allowed)
 
 
 def check_losses(losses: Sequence[str], terms: Collection[str]) -> None:

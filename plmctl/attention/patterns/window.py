@@ -14,12 +14,8 @@ from plmctl.core.parts import part_of
 def check_reach(reach: int) -> int:
     """Return `reach`; ConfigError if no window can have it."""
     if not 0 <= reach <= LONGEST:
-        raise ConfigError(
-            "reach",
-            reach,
-            f"0 (only the token itself) to {LONGEST:,} tokens to either side",
-            fix="reach=128",
-        )
+        allowed = f"0 (only the token itself) to {LONGEST:,} tokens to either side"
+        raise ConfigError("reach", reach, allowed, fix="reach=128")
     return reach
 
 

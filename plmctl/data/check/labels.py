@@ -89,11 +89,8 @@ def check(
     """
     train = splits.get("train")
     if not train:
-        raise DataError(
-            "there is no training split",
-            file=path,
-            fix="name the files: task.path=[<train>,<dev>,<test>]",
-        )
+        problem = "there is no training split"
+        raise DataError(problem, file=path, fix="name the files: task.path=[<train>,<dev>,<test>]")
     keys = {name: [find_key(example) for example in examples] for name, examples in splits.items()}
     lengths = LengthHistogram()
     lengths.add([_words(example) for example in train])

@@ -40,11 +40,8 @@ class Blocks(Format):
 
     def __init__(self, *, vocab: Vocab, max_length: int, crossing: bool, specials: bool) -> None:
         if crossing and specials:
-            raise ConfigError(
-                "format.specials",
-                True,
-                "false with format.crossing=true (only the end-of-text token is put between)",
-            )
+            allowed = "false with format.crossing=true (only the end-of-text token is put between)"
+            raise ConfigError("format.specials", True, allowed)
         self.vocab = vocab
         self.max_length = max_length
         self.crossing = crossing
@@ -57,11 +54,8 @@ class Blocks(Format):
         # inside, at the end of a document
         self.kinds = find_wraps(vocab, vocab.single) if specials else [Wrap(), closing]
         if max_length <= self.kinds[-1].size:
-            raise ConfigError(
-                "format.max_length",
-                max_length,
-                f"more than the {self.kinds[-1].size} special tokens of a row",
-            )
+            allowed = f"more than the {self.kinds[-1].size} special tokens of a row"
+            raise ConfigError("format.max_length", max_length, allowed)
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         """The same rows in every epoch; only their order changes."""

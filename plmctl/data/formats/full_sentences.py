@@ -41,11 +41,8 @@ class FullSentences(Format):
         self, *, vocab: Vocab, max_length: int, crossing: bool, packed: bool = False
     ) -> None:
         if crossing and packed:
-            raise ConfigError(
-                "format.packed",
-                True,
-                "false with format.crossing=true (its rows are full as they are)",
-            )
+            allowed = "false with format.crossing=true (its rows are full as they are)"
+            raise ConfigError("format.packed", True, allowed)
         self.vocab = vocab
         self.max_length = max_length
         self.crossing = crossing
@@ -56,11 +53,8 @@ class FullSentences(Format):
         # by first in its row + 2 * last in its row
         self.kinds = [Wrap((), sep), Wrap(both.before, sep), Wrap((), both.after), both]
         if max_length <= both.size:
-            raise ConfigError(
-                "format.max_length",
-                max_length,
-                f"more than the {both.size} special tokens of a row",
-            )
+            allowed = f"more than the {both.size} special tokens of a row"
+            raise ConfigError("format.max_length", max_length, allowed)
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         """The same rows in every epoch; only their order changes."""

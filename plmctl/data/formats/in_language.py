@@ -33,11 +33,8 @@ class InLanguage(Wrapped):
             raise ConfigError("format.language", language, "the number of a language, from 0 on")
         if "text" not in format.provides:
             provided = ", ".join(sorted(format.provides))
-            raise ConfigError(
-                "format.format",
-                type(format).__name__,
-                f"a format of plain text; this one gives {provided}",
-            )
+            allowed = f"a format of plain text; this one gives {provided}"
+            raise ConfigError("format.format", type(format).__name__, allowed)
         sides = 2 if format.parallel else 1
         if len(numbers) != sides:
             allowed = "[0,1], those of source and target" if format.parallel else "one number"

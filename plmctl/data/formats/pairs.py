@@ -130,11 +130,8 @@ def read_parallel(shards: Shards, who: str) -> SegmentPairs:
     documents, sentences = np.asarray(shards.documents), np.asarray(shards.sentences)
     if (np.diff(documents) != 2).any():
         number = int(np.flatnonzero(np.diff(documents) != 2)[0])
-        raise DataError(
-            f"pair {number} is not one source and one target",
-            file=path,
-            fix="tokenize the text again",
-        )
+        problem = f"pair {number} is not one source and one target"
+        raise DataError(problem, file=path, fix="tokenize the text again")
     return SegmentPairs(sentences[:-1:2], sentences[1::2], sentences[1::2], sentences[2::2])
 
 

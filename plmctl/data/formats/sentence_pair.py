@@ -107,18 +107,12 @@ class SentencePair(Format):
         for name in ("short_rate", "random_rate", "swap_rate", "lone_rate"):
             check_rate(name, getattr(self, name))
         if random_rate + swap_rate > 1:
-            raise ConfigError(
-                "format.swap_rate",
-                swap_rate,
-                f"at most {1 - random_rate:g}: random_rate + swap_rate <= 1",
-            )
+            allowed = f"at most {1 - random_rate:g}: random_rate + swap_rate <= 1"
+            raise ConfigError("format.swap_rate", swap_rate, allowed)
         check_copies(copies)
         if max_length < self.specials + 2:
-            raise ConfigError(
-                "format.max_length",
-                max_length,
-                f"at least {self.specials + 2}: the special tokens and one token a side",
-            )
+            allowed = f"at least {self.specials + 2}: the special tokens and one token a side"
+            raise ConfigError("format.max_length", max_length, allowed)
         isolated = {"tracks.document", "tracks.position"} if packed else set()
         self.provides = frozenset(
             {"text", "tracks.segment", "labels.pair", "anchors", *self.carried, *isolated}

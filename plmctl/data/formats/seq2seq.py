@@ -60,22 +60,16 @@ class Seq2Seq(Format):
         ):
             roles = list(usual if template is None else template)
             if roles.count("A") != 1 or "B" in roles:
-                raise ConfigError(
-                    f"format.{name}",
-                    roles,
-                    "roles of special tokens around one A, e.g. [cls, A, sep]",
-                )
+                allowed = "roles of special tokens around one A, e.g. [cls, A, sep]"
+                raise ConfigError(f"format.{name}", roles, allowed)
             self.kinds += find_wraps(vocab, roles)
             if name == "target_template" and roles[-1] == "A":
                 allowed = "roles whose last is a special token: it ends what is written"
                 raise ConfigError(f"format.{name}", roles, allowed, fix=f"format.{name}=[A, eos]")
             if length <= self.kinds[-1].size:
                 key = "max_length" if name == "source_template" else "target_length"
-                raise ConfigError(
-                    f"format.{key}",
-                    length,
-                    f"more than the {self.kinds[-1].size} special tokens of a row",
-                )
+                allowed = f"more than the {self.kinds[-1].size} special tokens of a row"
+                raise ConfigError(f"format.{key}", length, allowed)
         # belongs to the identity of the rows, as every plain attribute does
         self.templates = repr(self.kinds)
         self.provides = frozenset({"source", "target", *self.carried})
@@ -121,11 +115,8 @@ class Seq2Seq(Format):
             fix = " ".join(
                 f"format.{key}={length}" for key, length in needed.items() if length > limits[key]
             )
-            raise DataError(
-                message,
-                file=getattr(shards, "given", None),
-                fix=f"{fix or 'less noise'}, or format.truncated=true",
-            )
+            fix = f"{fix or 'less noise'}, or format.truncated=true"
+            raise DataError(message, file=getattr(shards, "given", None), fix=fix)
 
     def describe_left_out(self, shards: Shards, plan: Plan) -> str:
         parallel = read_parallel(shards, "format=seq2seq")

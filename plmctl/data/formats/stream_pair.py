@@ -76,11 +76,8 @@ class StreamPair(Format):
         check_rate("random_rate", random_rate)
         check_copies(copies)
         if streams < 1 or (reversed and streams % 2):
-            raise ConfigError(
-                "format.streams",
-                streams,
-                "at least 1, even with format.reversed=true; train.batch_size",
-            )
+            allowed = "at least 1, even with format.reversed=true; train.batch_size"
+            raise ConfigError("format.streams", streams, allowed)
         if not 1 <= reuse_length <= max_length - 5:
             allowed = (
                 f"1 up to {max_length - 5},"

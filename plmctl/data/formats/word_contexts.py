@@ -152,11 +152,9 @@ class WordContexts(Format):
 
     def check(self, shards: Shards, plan: Plan) -> None:
         if plan.rows == 0:
-            raise DataError(
-                f"none of the words that are marked as spans.{self.span} is one token",
-                file=shards.given,
-                fix="more text, or a larger tokenizer.vocab_size",
-            )
+            problem = f"none of the words that are marked as spans.{self.span} is one token"
+            fix = "more text, or a larger tokenizer.vocab_size"
+            raise DataError(problem, file=shards.given, fix=fix)
 
     def describe_left_out(self, shards: Shards, plan: Plan) -> str:
         several = plan.report["several_tokens"]

@@ -87,11 +87,8 @@ class Attention(Cell):
         self.dropout = dropout
         self.map_of, inner = PROJECTIONS[projections], num_heads * self.head_width
         if projections == "none" and inner != width:
-            raise ConfigError(
-                "head_width",
-                head_width,
-                f"size.width / size.num_heads where projections=none: {width} columns",
-            )
+            allowed = f"size.width / size.num_heads where projections=none: {width} columns"
+            raise ConfigError("head_width", head_width, allowed)
         rows = (1 + max(self.map_of)) * inner
         if projections == "shared":  # one map gives queries and keys
             self.facts = replace(self.facts, gives={**MAPS, "qkv": ("query", "value")})

@@ -78,11 +78,8 @@ class ChoiceAnswer(Answer):
                 if fits
                 else ""
             )
-            raise DataError(
-                f"label '{label}' of {count} choices: {last}",
-                file=example.place,
-                fix=f"{fix}correct the label",
-            )
+            problem = f"label '{label}' of {count} choices: {last}"
+            raise DataError(problem, file=example.place, fix=f"{fix}correct the label")
         return number
 
     def number(self, examples: Examples, names: list[str] | None) -> dict[str, np.ndarray]:

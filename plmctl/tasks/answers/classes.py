@@ -71,11 +71,8 @@ class ClassAnswer(Answer):
             shares = {name for example in examples for name in example.shares or ()}
             names = sorted(shares | {example.label for example in examples}, key=_natural)
         if len(names) < 2:
-            raise DataError(
-                f"only one label, '{names[0]}'",
-                file=examples[0].place,
-                fix="check task.columns.label",
-            )
+            problem = f"only one label, '{names[0]}'"
+            raise DataError(problem, file=examples[0].place, fix="check task.columns.label")
         label_ids(
             ((each.label, each.place) for each in examples), names, learned=not stated, merged=True
         )

@@ -334,11 +334,8 @@ def _refuse_bare(examples: Iterable[Example], label_names: Sequence[str] | None)
             if tag := next((tag for tag in sorted(bare) if tag in kinds), ""):
                 what = f"{tag} is a type alone, and {kinds[tag]} says where in it a word is"
                 where = "the training tags are of the other kind"
-                raise DataError(
-                    f"{what}: {where}",
-                    file=example.place,
-                    fix="task.reader.scheme=io, by which types alone are entities, too",
-                )
+                fix = "task.reader.scheme=io, by which types alone are entities, too"
+                raise DataError(f"{what}: {where}", file=example.place, fix=fix)
 
 
 def _close(tags: set[str]) -> set[str]:

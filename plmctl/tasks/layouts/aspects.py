@@ -67,11 +67,9 @@ class AspectRows(TextRows):
             return super().encode(examples, tokenizer, rows)
         for example in examples:
             if not example.fields["entities"]:
-                raise DataError(
-                    f"it is not known where the aspect {example.fields['text2']!r} stands",
-                    file=example.place,
-                    fix="task.read=pair, or task.columns.start=... task.columns.end=...",
-                )
+                problem = f"it is not known where the aspect {example.fields['text2']!r} stands"
+                fix = "task.read=pair, or task.columns.start=... task.columns.end=..."
+                raise DataError(problem, file=example.place, fix=fix)
         return encode_marked(
             examples,
             tokenizer,

@@ -49,11 +49,8 @@ def lay_out(
     """
     room = max_length - specials(vocab, pair=b is not None)
     if room < 2:
-        raise ConfigError(
-            "task.max_length",
-            max_length,
-            f"too short for {max_length - room} special tokens and any text",
-        )
+        allowed = f"too short for {max_length - room} special tokens and any text"
+        raise ConfigError("task.max_length", max_length, allowed)
     keep_a, keep_b = longest_first(len(a), len(b) if b is not None else 0, room)
     ids: list[int] = []
     a_start, b_start = 0, None

@@ -67,11 +67,8 @@ class SentenceRows(RowLayout):
         if self.context == "document" and not any(
             example.document is not None for example in examples
         ):
-            raise ConfigError(
-                "task.context",
-                "document",
-                "sentence: neither -DOCSTART- lines nor fields `document` are here",
-            )
+            allowed = "sentence: neither -DOCSTART- lines nor fields `document` are here"
+            raise ConfigError("task.context", "document", allowed)
         if self.words is None and any("source" in example.fields for example in examples):
             self.words = "text"
         if self.joiner is None:

@@ -120,12 +120,8 @@ def _around(vocab: Vocab) -> tuple[list[int], list[int]]:
 
 def _end(vocab: Vocab) -> int:
     if vocab.eos is None:
-        raise ConfigError(
-            "tokenizer",
-            "eos",
-            "this tokenizer has no such token, so that no text could end",
-            fix="train one: plmctl tokenize",
-        )
+        allowed = "this tokenizer has no such token, so that no text could end"
+        raise ConfigError("tokenizer", "eos", allowed, fix="train one: plmctl tokenize")
     return vocab.eos
 
 

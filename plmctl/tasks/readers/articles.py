@@ -108,11 +108,8 @@ def _refuse_records(path: Any) -> None:
         kinds = {file.suffix for file in place.iterdir()}
         place = next(place.glob("*.bin"), None) if kinds <= {".bin", ""} else None
     if place is not None and place.suffix == ".bin":
-        raise DataError(
-            "records of TensorFlow are not read",
-            file=place,
-            fix="the folder with *.story and url_lists, of which they were made",
-        )
+        fix = "the folder with *.story and url_lists, of which they were made"
+        raise DataError("records of TensorFlow are not read", file=place, fix=fix)
 
 
 def _lists(path: Any) -> dict[str, tuple[Path, str]] | None:

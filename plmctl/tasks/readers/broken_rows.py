@@ -34,9 +34,6 @@ def explain_broken(
     found = f"of {rows:,} rows, {list_broken(broken)}" if several else f"1 of {rows:,} rows"
     whose = "them" if several else "it"
     correct = f"correct the {'lines' if several else 'line'}, or pass over {whose}"
-    return DataError(
-        f"{first}; {found}",
-        file=file,
-        line=min(lines[0] for lines in broken.values()),
-        fix=f"{correct} and all others that cannot be read: task.reader.lenient=true",
-    )
+    problem = f"{first}; {found}"
+    fix = f"{correct} and all others that cannot be read: task.reader.lenient=true"
+    return DataError(problem, file=file, line=min(lines[0] for lines in broken.values()), fix=fix)

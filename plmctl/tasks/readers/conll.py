@@ -96,12 +96,8 @@ class Columns(SplitFiles):
                 what = f"no entities: none of the fields {', '.join(span_rows.FIELDS)} is a list"
                 raise DataError(what, file=file, line=line or None, fix=span_rows.SHOWN)
             if tags is None and labelled:
-                raise DataError(
-                    f"no column {columns['tags']} with tags",
-                    file=file,
-                    line=line,
-                    fix="set task.columns.tags",
-                )
+                problem = f"no column {columns['tags']} with tags"
+                raise DataError(problem, file=file, line=line, fix="set task.columns.tags")
             label = None if tags is None else schemes.read_as(tags, scheme)
             if words:
                 examples.append(
@@ -183,11 +179,9 @@ class FileSentence(NamedTuple):
 def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[FileSentence]:
     token, tag = columns["tokens"], columns["tags"]
     if not isinstance(token, int) or not isinstance(tag, int):
-        raise DataError(
-            f"column files have numbers, not names: tokens={token} tags={tag}",
-            file=file,
-            fix="task.columns.tokens=0 task.columns.tags=-1, or task.reader.layout=table",
-        )
+        problem = f"column files have numbers, not names: tokens={token} tags={tag}"
+        fix = "task.columns.tokens=0 task.columns.tags=-1, or task.reader.layout=table"
+        raise DataError(problem, file=file, fix=fix)
     words: list[str] = []
     tags: list[str] = []
     first, document = 1, -1
@@ -202,12 +196,9 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[FileSentence]
         first = first if words else number
         for column in (token, tag):
             if not -len(cells) <= column < len(cells) or (column == tag and len(cells) < 2):
-                raise DataError(
-                    f"no column {column}: found {len(cells)} in {line[:80]!r}",
-                    file=file,
-                    line=number,
-                    fix="set task.columns.tokens and task.columns.tags",
-                )
+                problem = f"no column {column}: found {len(cells)} in {line[:80]!r}"
+                fix = "set task.columns.tokens and task.columns.tags"
+                raise DataError(problem, file=file, line=number, fix=fix)
         words.append(cells[token])
         tags.append(cells[tag].strip())
         if len(several := tags[-1].split()) > 1:

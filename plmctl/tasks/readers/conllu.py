@@ -56,12 +56,9 @@ def read_words(file: Path) -> Iterator[list[ConlluLine]]:
                 continue
             words.append(ConlluLine(number, cells))
             if int(cells[0]) != len(words):
-                raise DataError(
-                    f"the id of word {len(words)} is {cells[0]}",
-                    file=file,
-                    line=number,
-                    fix="number the words of a sentence from 1, with an empty line between two",
-                )
+                problem = f"the id of word {len(words)} is {cells[0]}"
+                fix = "number the words of a sentence from 1, with an empty line between two"
+                raise DataError(problem, file=file, line=number, fix=fix)
         if words:
             yield words
 
@@ -82,12 +79,9 @@ class Conllu(SplitFiles):
         for words in read_words(file):
             for number, cells in words:
                 if max(token, tag) >= len(cells) or (labelled and cells[tag] == NONE):
-                    raise DataError(
-                        f"no tag in column {columns['tags']}",
-                        file=file,
-                        line=number,
-                        fix="set task.columns.tags, upos or xpos",
-                    )
+                    problem = f"no tag in column {columns['tags']}"
+                    fix = "set task.columns.tags, upos or xpos"
+                    raise DataError(problem, file=file, line=number, fix=fix)
             tags = [cells[tag] for _, cells in words]
             name, place = str(len(examples)), f"{file}:{words[0].number}"
             forms = [cells[token] for _, cells in words]

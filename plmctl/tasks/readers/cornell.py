@@ -66,11 +66,8 @@ def _split(name: str) -> str:
 def _rows(file: Path, count: int) -> Iterator[tuple[int, list[str]]]:
     """(number, fields) of each line; published in ISO 8859-1, copied in UTF-8."""
     if not file.is_file():
-        raise DataError(
-            f"there is no {file.name}",
-            file=file.parent,
-            fix=f"{LINES} and {CONVERSATIONS} in one folder",
-        )
+        problem = f"there is no {file.name}"
+        raise DataError(problem, file=file.parent, fix=f"{LINES} and {CONVERSATIONS} in one folder")
     raw = file.read_bytes()
     try:
         content = raw.decode("utf-8-sig")

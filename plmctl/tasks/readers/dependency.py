@@ -48,12 +48,9 @@ class DependencyTrees(SplitFiles):
 def _read_head(line: ConlluLine, count: int, file: Path) -> int:
     head = line.cells[6]
     if not WORD.fullmatch(head) or int(head) > count or head == line.cells[0]:
-        raise DataError(
-            f"the head of word {line.cells[0]} is {head}",
-            file=file,
-            line=line.number,
-            fix=f"0 for the root, or another word from 1 to {count}",
-        )
+        problem = f"the head of word {line.cells[0]} is {head}"
+        fix = f"0 for the root, or another word from 1 to {count}"
+        raise DataError(problem, file=file, line=line.number, fix=fix)
     return int(head)
 
 
@@ -64,9 +61,6 @@ def _check_tree(heads: Sequence[int], line: int, file: Path) -> None:
         while word and steps <= len(heads):
             word, steps = heads[word - 1], steps + 1
         if word:
-            raise DataError(
-                f"the heads of word {start} run in a circle",
-                file=file,
-                line=line,
-                fix="correct column 7: every word leads to the root, 0",
-            )
+            problem = f"the heads of word {start} run in a circle"
+            fix = "correct column 7: every word leads to the root, 0"
+            raise DataError(problem, file=file, line=line, fix=fix)

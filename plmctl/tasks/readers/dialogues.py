@@ -114,11 +114,8 @@ class Dialogues(Pairs):
                     file=file,
                     fix="whole dialogues, or a table of context and response",
                 )
-            raise DataError(
-                f"no turn is a response of {self.reply}",
-                file=file,
-                fix=f"task.reader.reply={' or '.join(speakers)}",
-            )
+            problem = f"no turn is a response of {self.reply}"
+            raise DataError(problem, file=file, fix=f"task.reader.reply={' or '.join(speakers)}")
         return examples
 
     def _read_numbered(self, file: Path) -> list[Example]:
@@ -177,12 +174,8 @@ def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _turns(dialogue: dict[str, Any], columns: Columns, file: Path, line: int) -> list[Turn]:
     spoken, turns = [], dialogue.get(str(columns["turns"]), [])
     if not isinstance(turns, list):
-        raise DataError(
-            f"'{columns['turns']}' is no list of turns",
-            file=file,
-            line=line,
-            fix="task.columns.turns=<a list>",
-        )
+        problem = f"'{columns['turns']}' is no list of turns"
+        raise DataError(problem, file=file, line=line, fix="task.columns.turns=<a list>")
     for turn in turns:
         text = (
             turn
@@ -197,12 +190,9 @@ def _turns(dialogue: dict[str, Any], columns: Columns, file: Path, line: int) ->
                 if isinstance(turn, dict)
                 else ""
             )
-            raise DataError(
-                f"a turn without text in '{columns['utterance']}'{hint}",
-                file=file,
-                line=line,
-                fix="task.columns.utterance=<the field of what was said>",
-            )
+            problem = f"a turn without text in '{columns['utterance']}'{hint}"
+            fix = "task.columns.utterance=<the field of what was said>"
+            raise DataError(problem, file=file, line=line, fix=fix)
         spoken.append(
             (
                 str(turn.get(columns["speaker"], "")) if isinstance(turn, dict) else "",

@@ -205,12 +205,8 @@ def _lines(source: Path, target: Path) -> Iterator[Example]:
             )
         for file, (line, text) in ((source, left), (target, right)):
             if not text.strip():
-                raise DataError(
-                    "the line is empty",
-                    file=file,
-                    line=line,
-                    fix="leave this line out of both files",
-                )
+                fix = "leave this line out of both files"
+                raise DataError("the line is empty", file=file, line=line, fix=fix)
         yield Example(
             str(number), {"source": left[1].strip()}, (right[1].strip(),), f"{source}:{left[0]}"
         )

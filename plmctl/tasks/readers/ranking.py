@@ -245,11 +245,8 @@ class CorpusFolder:
         if file is None:
             there = ", ".join(sorted(each.name for each in self.folder.iterdir())[:12])
             other = next(iter(self.splits()), None)
-            raise DataError(
-                f"no qrels/{split}.tsv or qrels.{split}.tsv; there is {there}",
-                file=self.folder,
-                fix=f"split={other}" if other else "",
-            )
+            problem = f"no qrels/{split}.tsv or qrels.{split}.tsv; there is {there}"
+            raise DataError(problem, file=self.folder, fix=f"split={other}" if other else "")
         grades = read_qrels(file)
         asked = self.questions(split)
         queries = dict(_read_texts(asked, set(grades)))

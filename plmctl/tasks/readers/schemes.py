@@ -112,12 +112,9 @@ def _tell_iob(sentences: Sequence[PlacedTags], file: object) -> str:
             before = tag
     if len(found) > 1:
         first, second = found["iob1"], found["iob2"]
-        raise DataError(
-            f"{_describe(first)} is IOB1, {_describe(second)} is IOB2: a file is one of them",
-            file=file,
-            line=first.line,
-            fix="task.reader.scheme=iob1 begins an entity at such an I-; iob2 leaves all as it is",
-        )
+        problem = f"{_describe(first)} is IOB1, {_describe(second)} is IOB2: a file is one of them"
+        fix = "task.reader.scheme=iob1 begins an entity at such an I-; iob2 leaves all as it is"
+        raise DataError(problem, file=file, line=first.line, fix=fix)
     return next(iter(found))
 
 
@@ -134,12 +131,9 @@ def check_letters(sentences: Sequence[PlacedTags], scheme: str, file: object) ->
         for tag in tags:
             if tag != "O" and not (is_marked(tag) and tag[0] in letters):
                 allowed = ", ".join(f"{letter}-" for letter in letters)
-                raise DataError(
-                    f"{scheme} has O, {allowed} before the type, and not {tag}",
-                    file=file,
-                    line=line,
-                    fix="task.reader.scheme=auto, or null for tags without entities",
-                )
+                problem = f"{scheme} has O, {allowed} before the type, and not {tag}"
+                fix = "task.reader.scheme=auto, or null for tags without entities"
+                raise DataError(problem, file=file, line=line, fix=fix)
 
 
 def read_as(tags: Sequence[str], scheme: str | None) -> list[str]:

@@ -101,12 +101,8 @@ def _check_same(
 ) -> None:
     for place, (_, line) in texts.items():
         if place not in others:
-            raise DataError(
-                f"segment {_spell(place)} is not in {other}",
-                file=file,
-                line=line,
-                fix="files of one test set",
-            )
+            problem = f"segment {_spell(place)} is not in {other}"
+            raise DataError(problem, file=file, line=line, fix="files of one test set")
 
 
 def _need(known: Mapping[str, str], name: str, tag: str, file: Path, line: int) -> str:

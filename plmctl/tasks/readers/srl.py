@@ -69,12 +69,9 @@ def _read_sentence(
     """(the number of a predicate, the tags of its arguments)."""
     for number, cells in lines:
         if len(cells) <= max(tokens, predicates):
-            raise DataError(
-                f"no column {max(tokens, predicates)}: found {len(cells)}",
-                file=file,
-                line=number,
-                fix="set task.columns.tokens, predicates and arguments",
-            )
+            problem = f"no column {max(tokens, predicates)}: found {len(cells)}"
+            fix = "set task.columns.tokens, predicates and arguments"
+            raise DataError(problem, file=file, line=number, fix=fix)
     found = [word for word, line in enumerate(lines) if line.cells[predicates] not in _NONE]
     made = []
     for column, word in enumerate(found, arguments):
@@ -90,12 +87,8 @@ def _read_arguments(lines: Sequence[ConlluLine], column: int, file: Path) -> lis
         cell = cells[column] if column < len(cells) else ""
         match = _CELL.fullmatch(cell)
         if not match or (match[1] and kind) or (match[2] and not (match[1] or kind)):
-            raise DataError(
-                f"column {column} has '{cell[:40]}'",
-                file=file,
-                line=number,
-                fix="(A0* begins an argument, *) ends it, * is between; one column a predicate",
-            )
+            fix = "(A0* begins an argument, *) ends it, * is between; one column a predicate"
+            raise DataError(f"column {column} has '{cell[:40]}'", file=file, line=number, fix=fix)
         if match[1]:
             kind, start = match[1], word
         if match[2]:

@@ -45,12 +45,9 @@ class Streusle(SplitFiles):
             for number, row in rows:
                 if len(row) not in _LAYOUTS:
                     widths = " or ".join(f"{width} ({name[0]})" for width, name in _LAYOUTS.items())
-                    raise DataError(
-                        f"{counted(len(row), 'column')} parted by tabs, not {widths}",
-                        file=file,
-                        line=number,
-                        fix="a file of https://github.com/nert-nlp/streusle",
-                    )
+                    problem = f"{counted(len(row), 'column')} parted by tabs, not {widths}"
+                    fix = "a file of https://github.com/nert-nlp/streusle"
+                    raise DataError(problem, file=file, line=number, fix=fix)
                 layout, *own = _LAYOUTS[len(row)]
                 word, sense = (
                     _choose(columns, role, column, len(row), f"{file}:{number}")

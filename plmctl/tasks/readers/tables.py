@@ -332,12 +332,8 @@ class Table(SplitFiles):
         first_cells = ", ".join(rows[0][1][position].strip() for position in positions.values())
         if is_header is None:
             fix = "task.reader.header=true: it does, or task.reader.header=false: it is an example"
-            raise DataError(
-                f"does the first line ({first_cells}) name the columns?",
-                file=file,
-                line=rows[0][0],
-                fix=fix,
-            )
+            problem = f"does the first line ({first_cells}) name the columns?"
+            raise DataError(problem, file=file, line=rows[0][0], fix=fix)
         if is_header:
             self.notes[str(file)] = (
                 f"the first line ({first_cells}) names the columns;"
@@ -440,12 +436,8 @@ class Table(SplitFiles):
                     if role == "label" and self.label_setting == "label":
                         named = spell_setting("task.columns.labels", columns[role])
                         fix = f"task=multilabel {named}" if isinstance(cell, list) else fix
-                    raise DataError(
-                        f"field {columns[role]} is {error}, not a text",
-                        file=file,
-                        line=line,
-                        fix=fix,
-                    ) from error
+                    problem = f"field {columns[role]} is {error}, not a text"
+                    raise DataError(problem, file=file, line=line, fix=fix) from error
             self.label_names.add(cells.get("label"), cells.pop(NAME, None), file, line)
             yield _example(cells, number, f"{file}:{line}")
         if empty and not self.lenient:

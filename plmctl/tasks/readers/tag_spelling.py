@@ -111,12 +111,9 @@ def _refuse_mixed(sentences: Sequence[PlacedTags], known: set[str], file: object
         return
     others = known - marked - find_outside(known)
     line, tag = next((line, tag) for line, tags in sentences for tag in tags if tag in others)
-    raise DataError(
-        f"'{tag}' does not say where in an entity its word is, as {min(marked)} does",
-        file=file,
-        line=line,
-        fix="correct the tags, or task.reader.scheme=null, which scores each word alone",
-    )
+    problem = f"'{tag}' does not say where in an entity its word is, as {min(marked)} does"
+    fix = "correct the tags, or task.reader.scheme=null, which scores each word alone"
+    raise DataError(problem, file=file, line=line, fix=fix)
 
 
 def describe_unmarked(tags: Iterable[str]) -> str:

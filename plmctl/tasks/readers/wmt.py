@@ -47,11 +47,8 @@ def read_sets(located: Sequence[Path], *, labelled: bool) -> list[Example]:
     """The examples of a source and its references; DataError where `labelled` ones have none."""
     source, *references = map(sgm.read_segments, located)
     if source.kind != "srcset":
-        raise DataError(
-            f"it is a {source.kind}: the source stands first",
-            file=source.file,
-            fix="[<source>.sgm,<reference>.sgm]",
-        )
+        problem = f"it is a {source.kind}: the source stands first"
+        raise DataError(problem, file=source.file, fix="[<source>.sgm,<reference>.sgm]")
     if labelled and not references:
         what = f"no refset with the setid '{source.name}' is there"
         raise DataError(what, file=source.file, fix=FIX)

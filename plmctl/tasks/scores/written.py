@@ -39,11 +39,8 @@ def check_writing_metrics(names: Sequence[str], tokenize: str) -> list[str]:
     if {"bleu", "chrf", *BLEUS} & set(names):
         _sacrebleu()
         if tokenize not in TOKENIZERS:
-            raise ConfigError(
-                "task.tokenize",
-                tokenize,
-                f"one of {', '.join(TOKENIZERS)}{nearest(tokenize, TOKENIZERS)}",
-            )
+            allowed = f"one of {', '.join(TOKENIZERS)}{nearest(tokenize, TOKENIZERS)}"
+            raise ConfigError("task.tokenize", tokenize, allowed)
     return names
 
 

@@ -40,11 +40,8 @@ class AdamW(UncompiledAdamW):
     ) -> None:
         check_numbers(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         if not 0 < layer_decay <= 1:
-            raise ConfigError(
-                "optim.layer_decay",
-                layer_decay,
-                "0 < layer_decay <= 1; 1 is the same rate for all layers",
-            )
+            allowed = "0 < layer_decay <= 1; 1 is the same rate for all layers"
+            raise ConfigError("optim.layer_decay", layer_decay, allowed)
         self.bias_correction = bias_correction
         named = groups(
             parameters, lr=lr, weight_decay=weight_decay, scales=scales, layer_decay=layer_decay

@@ -73,11 +73,8 @@ class Muon(Uncompiled):
             if p.ndim == 2 and any(fnmatchcase(name, glob) for glob in matrices)
         ]
         if not mine:
-            raise ConfigError(
-                "optim.matrices",
-                list(matrices),
-                "at least one pattern that matches a matrix of the model",
-            )
+            allowed = "at least one pattern that matches a matrix of the model"
+            raise ConfigError("optim.matrices", list(matrices), allowed)
         others = [(name, p) for name, p in parameters if all(p is not q for _, q in mine)]
         self._adamw: UncompiledAdamW | None = None  # where everything is a matrix
         mixed: list[dict[str, Any]] = []

@@ -45,12 +45,9 @@ class Schedule:
                     f"schedule.{name}", getattr(self, name), "a share of the run, 0 to 1"
                 )
         if self.warmup_steps and self.warmup_share:
-            raise ConfigError(
-                "schedule.warmup_share",
-                self.warmup_share,
-                "give either warmup_steps or warmup_share, not both",
-                fix="schedule.warmup_share=0",
-            )
+            allowed = "give either warmup_steps or warmup_share, not both"
+            fix = "schedule.warmup_share=0"
+            raise ConfigError("schedule.warmup_share", self.warmup_share, allowed, fix=fix)
 
     def warmup(self, total: float) -> float:
         """W, in updates."""

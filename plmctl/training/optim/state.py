@@ -56,10 +56,8 @@ def load_optimizer_tensors(
     for key, value in tensors.items():
         kind, _, name = key.partition("/")
         if name not in index:
-            raise DataError(
-                f"the optimizer state has '{name}', which this run does not train",
-                fix="use the config in its folder",
-            )
+            problem = f"the optimizer state has '{name}', which this run does not train"
+            raise DataError(problem, fix="use the config in its folder")
         table = name in rows and value.shape == (rows[name], *shapes[name][1:])
         state.setdefault(index[name], {})[kind] = (
             with_spare(value, rows=shapes[name][0]) if table else value
