@@ -27,7 +27,7 @@ from plmctl.inputs.corpus import open_corpus
 from plmctl.inputs.loaders import BatchFields, open_held_out, open_training_loader
 from plmctl.runs.contract.contract import check_contract, find_too_long
 from plmctl.runs.contract.stand_in import TINY
-from plmctl.training.evaluation import mean_losses
+from plmctl.training.evaluation import measure
 from plmctl.training.processes.world import World
 
 RECIPES = sorted(path.stem for path in recipes_dir().glob("*.yaml"))
@@ -689,7 +689,7 @@ def test_validation_goes_on_where_the_row_before_ended(
     ]
     with torch.no_grad():
         found, without = (
-            mean_losses(model, objective, each, world=World())["loss"] for each in (kept, alone)
+            measure(model, objective, each, world=World()).means()["loss"] for each in (kept, alone)
         )
     assert found != without
 

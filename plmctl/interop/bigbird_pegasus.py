@@ -66,7 +66,6 @@ class BigBirdPegasusFamily(BartFamily):
         Key("num_random_blocks", "random", Whole, 3),
         Key("use_bias", "biased", bool, False),
     )
-    first_token = 2
     architectures = (
         *row_classes("BigBirdPegasusForSequenceClassification", classifier_rules),
         linear_class("BigBirdPegasusForQuestionAnswering", "span", "qa_outputs"),

@@ -13,7 +13,6 @@ from plmctl.interop.bert import (
     OURS,
     PLACES,
     SETTINGS,
-    TIES,
     BertFamily,
     pretrained_classes,
     tuned_classes,
@@ -55,7 +54,6 @@ class FNetFamily(BertFamily):
         *INNER,
     )
     architectures = (*tuned_classes("FNet", POOLER), *pretrained_classes("FNet", POOLER))
-    ties = TIES
     unread: tuple[str, ...] = ()
 
     def numbers(self, settings: Config) -> Numbers:

@@ -8,7 +8,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bert import task_architectures
 from plmctl.interop.family import Architecture, Node, row_classes
-from plmctl.interop.gpt2 import ACTIVATIONS, CLM, TIES, GPT2Family, score_rules
+from plmctl.interop.gpt2 import ACTIVATIONS, CLM, GPT2Family, score_rules
 from plmctl.interop.names import Weights, linear, maps, same
 from plmctl.interop.settings import (
     TIED,
@@ -79,7 +79,6 @@ class GPTNeoFamily(GPT2Family):
         Architecture("GPTNeoForCausalLM", ("clm",), CLM),
         Architecture("GPTNeoModel", bare=True),
     )
-    ties = TIES
 
     def numbers(self, settings: Config) -> Numbers:
         numbers = super().numbers(settings)

@@ -22,7 +22,6 @@ class M2M100Family(BartFamily):
         ("facebook/m2m100_418M", 418),
         ("facebook/nllb-200-distilled-600M", 600),
     )
-    first_token = 2
     rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in pre_norm_rules(end)))
     architectures = (
         Architecture(

@@ -14,7 +14,6 @@ from plmctl.interop.bert import (
     PLACES,
     SETTINGS,
     TABLE_WIDTH,
-    TIES,
     BertFamily,
     choice_class,
     classifier,
@@ -78,7 +77,6 @@ class MobileBertFamily(BertFamily):
         Architecture(f"{NAME}Model", ("pooler",), OWN_POOLER, bare=True),
         Architecture(f"{NAME}Model", bare=True),
     )
-    ties = TIES
     unread: tuple[str, ...] = ()
 
     def backbone(self, numbers: Numbers) -> list[NameRule]:

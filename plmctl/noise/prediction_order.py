@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import Draws
-from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 
@@ -26,7 +23,6 @@ class PredictionOrder(Noise):
     reads = frozenset({"input", "targets.mlm"})
     writes = frozenset({"tracks.order"})
     changes = False
-    fields: Mapping[str, Field] = {}
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         seq, hidden = rows.seqs[rows.input], rows.targets["mlm"] != IGNORE

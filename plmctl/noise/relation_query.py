@@ -39,7 +39,6 @@ class RelationQuery(Noise):
 
     reads = frozenset({"input", "spans.entity"})
     writes = frozenset({"spans.query"})
-    changes = True
     fields: Mapping[str, Field] = {
         "spans.query": Field(
             "[m, 6]", "int", "row, start, length of a query, and its head, relation and tail"

@@ -24,8 +24,6 @@ class SpareSpans(Noise):
     Each token outside is hidden as often as before, so that in all fewer are.
     """
 
-    changes = True
-
     def __init__(self, *, spans: Sequence[str] = ("entity",)) -> None:
         if not spans:
             raise ConfigError("noise.spare_spans.spans", [], "names of spans, such as [entity]")

@@ -83,11 +83,6 @@ class Individual:
     results: list[StepResult] = field(default_factory=list)
 
     @property
-    def waits(self) -> bool:
-        """Whether the result of its last step is not known yet."""
-        return len(self.results) < len(self.steps)
-
-    @property
     def updates(self) -> int:
         """The updates of its last known result."""
         return self.steps[len(self.results) - 1].updates if self.results else 0

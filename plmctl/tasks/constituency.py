@@ -16,7 +16,7 @@ from plmctl.tasks.phrase_tree import TaggedWord, build_tree, read_bracketed, wor
 from plmctl.tasks.record import Example, Examples, Predictions
 from plmctl.tasks.scores.base import Scores
 from plmctl.tasks.scores.brackets import NAMES, describe_brackets, score_trees
-from plmctl.tasks.tagging import Tagging, TaggingSettings, choose
+from plmctl.tasks.tagging import Tagging, choose
 
 UNKNOWN = "XX"  # the part of speech of a word of which none is given
 
@@ -41,7 +41,6 @@ class Constituency(Tagging):
         pipeline="",
         typed="sentences that you type, one a line, with spaces between words",
     )
-    Settings = TaggingSettings
     alone = True
 
     def __init__(self, **settings: Any) -> None:

@@ -21,7 +21,7 @@ from plmctl.objectives.base import Output, Term
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.record import Arrays, Example, Examples, Predictions
 from plmctl.tasks.scores import metrics
-from plmctl.tasks.squad import Squad, SquadSettings
+from plmctl.tasks.squad import Squad
 from plmctl.tasks.transform import pool_rows
 
 HEAD = "answerable"
@@ -57,7 +57,6 @@ class SketchyReader(Squad):
         pipeline="text-classification",
         own_logits=(),
     )
-    Settings = SquadSettings
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

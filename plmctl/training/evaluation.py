@@ -134,12 +134,3 @@ def _find_exact(logs: Mapping[str, tuple[Tensor | float, Tensor | float]]) -> It
     for name, (right, count) in logs.items():
         if name.startswith("acc/") and count:
             yield name.replace("acc/", "exact/", 1), float(right == count), 1
-
-
-def mean_losses(
-    model: Model, objective: Objective, batches: Iterable[Batch], *, world: World
-) -> dict[str, float]:
-    """{"loss": ..., "loss/mlm": ..., "acc/mlm": ...}: means over all batches of all ranks, each
-    term by its own count.
-    """
-    return measure(model, objective, batches, world=world).means()

@@ -21,7 +21,7 @@ from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.data.loader import Loader, RowSource
 from plmctl.data.reader import RowReader
 from plmctl.training import checkpoint, update
-from plmctl.training.evaluation import mean_losses
+from plmctl.training.evaluation import measure
 from plmctl.training.stages import Stage
 from tests.data.killed_loader import loaders, random_shards
 from tests.training.toy import ToyBatches, make_batch, make_trainer, weights
@@ -70,7 +70,9 @@ def run(folder: Path, micro: int = B, ahead: int = 0) -> dict[str, torch.Tensor]
     loader = Rows(folder, micro, ahead)
 
     def evaluate(model: Any, progress: Any) -> Any:
-        return mean_losses(model, trainer.objective, next(ToyBatches(8, 2)), world=trainer.world)
+        return measure(
+            model, trainer.objective, next(ToyBatches(8, 2)), world=trainer.world
+        ).means()
 
     trainer = make_trainer(
         folder,
@@ -102,7 +104,7 @@ KILLS: dict[str, Callable[[], None]] = {
     "save": lambda: at(checkpoint.Checkpoints, "finish", 2),
     "renamed": lambda: at(checkpoint.Checkpoints, "prune", 1),
     "prefetch": lambda: at(Loader, "_batch", 30),
-    "eval": lambda: at(sys.modules[__name__], "mean_losses", 1),
+    "eval": lambda: at(sys.modules[__name__], "measure", 1),
 }
 
 

@@ -9,7 +9,7 @@ import torch
 
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
-from plmctl.training.evaluation import mean_losses
+from plmctl.training.evaluation import measure
 from plmctl.training.log import cut_back
 from plmctl.training.stages import Stage
 from tests.training.toy import Recurrent, ToyBatches, curve, make_trainer, same, weights
@@ -139,7 +139,7 @@ def test_eval_and_save_change_no_bit(tmp_path):
         assert not model.training
         torch.rand(5)
         batches = [batch for update in (next(ToyBatches(4, 2)),) for batch in update]
-        return mean_losses(model, busy.objective, batches, world=busy.world)
+        return measure(model, busy.objective, batches, world=busy.world).means()
 
     busy = make_trainer(
         tmp_path / "b",

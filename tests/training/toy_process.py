@@ -13,7 +13,7 @@ import torch
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import PlmctlError
-from plmctl.training.evaluation import mean_losses
+from plmctl.training.evaluation import measure
 from plmctl.training.processes.watch import watching
 from plmctl.training.processes.world import World, join, leave
 from plmctl.training.stages import Stage
@@ -76,7 +76,7 @@ def train(world: World, folder: str, steps: str, micro: str, *options: str) -> i
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def evaluate(model, progress):
-        return mean_losses(model, trainer.objective, next(ToyBatches(8, 2, world)), world=world)
+        return measure(model, trainer.objective, next(ToyBatches(8, 2, world)), world=world).means()
 
     trainer = make_trainer(
         Path(folder),

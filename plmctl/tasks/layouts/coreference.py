@@ -4,7 +4,7 @@ et al., 2019, arXiv:1908.09091, sec. 3), and the run of rows that one update tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -136,7 +136,6 @@ class SegmentRun(Noise):
     """
 
     changes = False
-    fields: Mapping[str, Field] = {}
 
     def __init__(self, *, most: int) -> None:
         self.most = most
