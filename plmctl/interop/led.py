@@ -10,8 +10,8 @@ from plmctl.interop.family import Architecture, Node, linear_class
 from plmctl.interop.longformer import (
     CELL,
     WINDOWS,
+    WindowedFamily,
     attention_rules,
-    list_unexpressed_globals,
     read_pattern,
     read_windows,
     window_pattern,
@@ -48,7 +48,7 @@ def _rules() -> list[NameRule]:
     ]
 
 
-class LEDFamily(BartFamily):
+class LEDFamily(WindowedFamily, BartFamily):
     """BART whose encoder has a window in each layer, and global tokens that have maps of their
     own; the decoder sees all of the source.
     """
@@ -95,15 +95,3 @@ class LEDFamily(BartFamily):
         table = tensors.get(POSITIONS.format(end="decoder"))
         length = plain.max_length if table is None else len(table)
         return plain.but(reaches=reaches, tokens=tokens, target_length=length)
-
-    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
-        if numbers.reaches:  # in another order, or one number for all layers
-            config = {**config, "pattern": self.nodes(numbers)["pattern"]}
-        return super().find_differences(config, numbers)
-
-    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
-        narrow = ["pattern.parts.0.reach=0 (published: 1 or more)"] * (0 in numbers.reaches)
-        return super().find_unstated(config, numbers) + narrow
-
-    def list_unexpressed(self, config: Config) -> list[str]:
-        return list_unexpressed_globals(config)

@@ -8,7 +8,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count
 from plmctl.interop.bert import LAYER, PLACES, encoder_rules
-from plmctl.interop.family import Node
+from plmctl.interop.family import Family, Node
 from plmctl.interop.names import NameRule, Weights, linear, skip_rows
 from plmctl.interop.roberta import RobertaFamily, roberta_classes
 from plmctl.interop.settings import Config, Key, Numbers, Written, change
@@ -26,7 +26,28 @@ WINDOWS = Key(
 )
 
 
-class LongformerFamily(RobertaFamily):
+class WindowedFamily(Family):
+    """A family with a window in each layer, which a pattern may write in several forms."""
+
+    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
+        if numbers.reaches:  # in another order, or one number for all layers
+            config = {**config, "pattern": self.nodes(numbers)["pattern"]}
+        return super().find_differences(config, numbers)
+
+    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
+        narrow = ["pattern.parts.0.reach=0 (published: 1 or more)"] * (0 in numbers.reaches)
+        return super().find_unstated(config, numbers) + narrow
+
+    def list_unexpressed(self, config: Config) -> list[str]:
+        """A note if the pattern has global tokens, which a `config.json` does not state."""
+        _, tokens = read_pattern(config["pattern"], 1) or ((), 0)
+        if not tokens:
+            return []
+        which = "the first token" if tokens == 1 else f"the first {tokens} tokens"
+        return [f"pattern: {which} of a row is global; give each batch a global_attention_mask"]
+
+
+class LongformerFamily(WindowedFamily, RobertaFamily):
     """RoBERTa's encoder with a window in each layer, and global tokens that have maps of their own.
 
     The published classes take the global tokens as an argument; our rows have them as a field.
@@ -78,18 +99,6 @@ class LongformerFamily(RobertaFamily):
         reaches, tokens = read_pattern(config["pattern"], plain.num_layers) or ((), 0)
         return plain.but(reaches=reaches, tokens=tokens, letter=letter)
 
-    def find_differences(self, config: Config, numbers: Numbers) -> list[str]:
-        if numbers.reaches:  # in another order, or one number for all layers
-            config = {**config, "pattern": self.nodes(numbers)["pattern"]}
-        return super().find_differences(config, numbers)
-
-    def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
-        narrow = ["pattern.parts.0.reach=0 (published: 1 or more)"] * (0 in numbers.reaches)
-        return super().find_unstated(config, numbers) + narrow
-
-    def list_unexpressed(self, config: Config) -> list[str]:
-        return list_unexpressed_globals(config)
-
 
 def attention_rules(ours: str, theirs: str, *, names: Sequence[str]) -> list[NameRule]:
     """The rules for the maps of all tokens and of global ones; `names` of q, k and v."""
@@ -138,12 +147,3 @@ def read_pattern(
     reach = window["reach"]
     reaches = [reach] * num_layers if isinstance(reach, int) else list(reach)
     return tuple(reaches), chosen["tokens"]
-
-
-def list_unexpressed_globals(config: Config) -> list[str]:
-    """A note if the pattern has global tokens, which a `config.json` does not state."""
-    _, tokens = read_pattern(config["pattern"], 1) or ((), 0)
-    if not tokens:
-        return []
-    which = "the first token" if tokens == 1 else f"the first {tokens} tokens"
-    return [f"pattern: {which} of a row is global; give each batch a global_attention_mask"]
