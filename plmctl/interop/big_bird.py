@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from plmctl.core.values import Count, Whole
 from plmctl.interop.bert import ACTIVATIONS, MLM, NSP, SETTINGS, BertFamily, choice_class
-from plmctl.interop.family import Architecture, Node, linear_class, row_classes
+from plmctl.interop.family import Architecture, Family, Node, linear_class, row_classes
 from plmctl.interop.names import NameRule, Weights, linear
 from plmctl.interop.roberta import classifier_rules
 from plmctl.interop.settings import Config, Key, Numbers, Only, Written, activation, change, pad
@@ -15,8 +14,6 @@ from plmctl.interop.settings import Config, Key, Numbers, Only, Written, activat
 PATTERN = "plmctl.attention.patterns.big_bird.BigBird"
 OWN_POOLER: list[NameRule] = linear("heads.pooler.dense", "pooler")
 POOLER: list[NameRule] = linear("heads.pooler.dense", "bert.pooler")
-
-
 FULL, BLOCKS = "original_full", "block_sparse"
 
 
@@ -34,31 +31,40 @@ def block_pattern(numbers: Numbers) -> Node:
     }
 
 
-def measure_blocks(pattern: Mapping[str, Any]) -> dict[str, int]:
-    """{block, random, seed} of the node of a pattern, 0 where it has no blocks."""
-    known = pattern if pattern.get("_target_") == PATTERN else {}
-    return {name: known.get(name, 0) for name in ("block", "random", "seed")}
+class BlocksFamily(Family):
+    """A family whose encoder sees blocks of tokens, or all of them."""
+
+    def numbers(self, settings: Config) -> Numbers:
+        numbers = super().numbers(settings)
+        none = {"block": 0, "random": 0} if numbers.kind == FULL else {}
+        return numbers.but(seed=0, **none)  # the seed of the random blocks is ours alone
+
+    def settings(self, numbers: Numbers) -> Node:
+        settings = super().settings(numbers.but(kind=BLOCKS if numbers.block else FULL))
+        unused = () if numbers.block else ("block_size", "num_random_blocks")
+        return {key: value for key, value in settings.items() if key not in unused}
+
+    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
+        known = config["pattern"] if config["pattern"].get("_target_") == PATTERN else {}
+        blocks = {name: known.get(name, 0) for name in ("block", "random", "seed")}
+        return super().measure(config, tensors, pad).but(**blocks)
+
+    def describe_reading(self, numbers: Numbers) -> str:
+        """A line on the rows whose random blocks the published class draws otherwise, or ""."""
+        full = (5 + 2 * numbers.random) * numbers.block
+        if not numbers.block or not numbers.random or numbers.max_length <= full:
+            return ""
+        return (
+            f"rows over {full:,} tokens, 5 + 2 * {numbers.random} blocks, are read with other"
+            " random blocks than transformers draws: there the answers of this model are others"
+        )
+
+    def list_unexpressed(self, config: Config) -> list[str]:
+        other = ["pattern.random: the published class has other random blocks"]
+        return other if config["pattern"].get("random") else []
 
 
-def describe_blocks(numbers: Numbers) -> str:
-    """A line on the rows whose random blocks the published class draws otherwise, or ""."""
-    full = (5 + 2 * numbers.random) * numbers.block
-    if not numbers.block or not numbers.random or numbers.max_length <= full:
-        return ""
-    return (
-        f"rows over {full:,} tokens, 5 + 2 * {numbers.random} blocks, are read with other"
-        " random blocks than transformers draws: there the answers of this model are others"
-    )
-
-
-def list_random_blocks(config: Config) -> list[str]:
-    """Export: that the random blocks of a model are others in the published class, in words."""
-    if not config["pattern"].get("random"):
-        return []
-    return ["pattern.random: the published class has other random blocks"]
-
-
-class BigBirdFamily(BertFamily):
+class BigBirdFamily(BlocksFamily, BertFamily):
     """BERT's encoder whose blocks of tokens see their neighbours, the first and the last one, and
     random ones.
 
@@ -99,16 +105,6 @@ class BigBirdFamily(BertFamily):
     pooler = OWN_POOLER
     unread: tuple[str, ...] = ()
 
-    def numbers(self, settings: Config) -> Numbers:
-        numbers = super().numbers(settings)
-        none = {"block": 0, "random": 0} if numbers.kind == FULL else {}
-        return numbers.but(seed=0, **none)  # the seed of the random blocks is ours alone
-
-    def settings(self, numbers: Numbers) -> Node:
-        settings = super().settings(numbers.but(kind=BLOCKS if numbers.block else FULL))
-        unused = () if numbers.block else ("block_size", "num_random_blocks")
-        return {key: value for key, value in settings.items() if key not in unused}
-
     def nodes(self, numbers: Numbers) -> Node:
         nodes = super().nodes(numbers)
         nodes["model"]["classifier"] = {
@@ -121,19 +117,10 @@ class BigBirdFamily(BertFamily):
             nodes["pattern"] = block_pattern(numbers)
         return nodes
 
-    def measure(self, config: Config, tensors: Weights, pad: int) -> Numbers:
-        return super().measure(config, tensors, pad).but(**measure_blocks(config["pattern"]))
-
     def find_unstated(self, config: Config, numbers: Numbers) -> list[str]:
         none = numbers.block and not numbers.random
         few = ["pattern.random=0 (published: 1 or more)"] if none else []
         return super().find_unstated(config, numbers) + few
-
-    def describe_reading(self, numbers: Numbers) -> str:
-        return describe_blocks(numbers)
-
-    def list_unexpressed(self, config: Config) -> list[str]:
-        return list_random_blocks(config)
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         node = super().head(name, numbers, outputs)

@@ -17,14 +17,7 @@ from plmctl.interop.bart import (
     classifier_rules,
     learned,
 )
-from plmctl.interop.big_bird import (
-    BLOCKS,
-    FULL,
-    block_pattern,
-    describe_blocks,
-    list_random_blocks,
-    measure_blocks,
-)
+from plmctl.interop.big_bird import BLOCKS, BlocksFamily, block_pattern
 from plmctl.interop.family import Architecture, Node, linear_class, row_classes
 from plmctl.interop.mbart import pre_norm_rules
 from plmctl.interop.names import NameRule, Weights, linear, maps, same
@@ -50,7 +43,7 @@ def _encoder_rules(*, bias: bool) -> list[NameRule]:
     ]
 
 
-class BigBirdPegasusFamily(BartFamily):
+class BigBirdPegasusFamily(BlocksFamily, BartFamily):
     """Pegasus with learned positions and blocks of tokens in the encoder, `BigBirdPegasus...`.
 
     Random blocks and short rows are as in `BigBirdFamily`.
@@ -72,15 +65,6 @@ class BigBirdPegasusFamily(BartFamily):
         Architecture("BigBirdPegasusForConditionalGeneration", (HEAD,), SEQ2SEQ),
         Architecture("BigBirdPegasusModel", bare=True),
     )
-
-    def numbers(self, settings: Config) -> Numbers:
-        numbers = super().numbers(settings)
-        return numbers.but(seed=0, **({"block": 0, "random": 0} if numbers.kind == FULL else {}))
-
-    def settings(self, numbers: Numbers) -> Node:
-        settings = super().settings(numbers.but(kind=BLOCKS if numbers.block else FULL))
-        unused = () if numbers.block else ("block_size", "num_random_blocks")
-        return {key: value for key, value in settings.items() if key not in unused}
 
     def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
         positions = [
@@ -105,10 +89,4 @@ class BigBirdPegasusFamily(BartFamily):
         cell = (((config["model"].get("encoder") or {}).get("stack") or {}).get("cells") or {}).get(
             "a"
         ) or {}
-        return plain.but(biased=cell.get("bias", True), **measure_blocks(config["pattern"]))
-
-    def describe_reading(self, numbers: Numbers) -> str:
-        return describe_blocks(numbers)
-
-    def list_unexpressed(self, config: Config) -> list[str]:
-        return list_random_blocks(config)
+        return plain.but(biased=cell.get("bias", True))
