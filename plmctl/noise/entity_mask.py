@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from functools import partial
+from typing import Literal, Unpack
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import Lengths, Walk
-from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget, Select, Spans, expand_runs
+from plmctl.noise.mask_tokens import MaskSettings, MaskTokens
+from plmctl.noise.masking import NoiseBudget, Select, Spans, expand_runs
 from plmctl.noise.units import find_counted, find_spans, find_units, scatter_spans
 from plmctl.text.vocab import Vocab
 
@@ -81,7 +83,7 @@ class MarkedSpans(Select):
 
 
 @part_of("noise")
-class EntityMask(Masking):
+class EntityMask(MaskTokens):
     """Masks marked spans (`spans: [entity, phrase]`; where two overlap, the first name wins)
     instead of single tokens.
 
@@ -104,36 +106,24 @@ class EntityMask(Masking):
         self,
         *,
         vocab: Vocab,
-        rate: float,
         spans: Sequence[str] = ("entity",),
         span_share: float | None = None,
         words: bool = False,
         control: Literal["none", "random"] = "none",
-        mask_share: float = 0.8,
-        random_share: float = 0.1,
-        max_predictions: int | None = None,
-        selection: str = "exact",
-        random_specials: bool = True,
-        static: int | None = None,
+        **masking: Unpack[MaskSettings],
     ) -> None:
         if span_share is not None and not 0 <= span_share <= 1:
             allowed = "0 <= span_share <= 1, or null (spans are chosen like any unit)"
             raise ConfigError("noise.span_share", span_share, allowed)
-        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
-            select=MarkedSpans(
+            select=partial(
+                MarkedSpans,
                 vocab=vocab,
-                budget=budget,
                 names=spans,
                 span_share=span_share,
                 words=words,
                 scattered=control == "random",
             ),
-            corrupt=MaskOrReplace(
-                vocab=vocab,
-                mask_share=mask_share,
-                random_share=random_share,
-                random_specials=random_specials,
-            ),
-            static=static,
+            vocab=vocab,
+            **masking,
         )

@@ -4,21 +4,17 @@ predicted less often.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Unpack
+
 import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.noise.masking import (
-    Masking,
-    MaskOrReplace,
-    NoiseBudget,
-    Select,
-    Spans,
-    expand_runs,
-    find_document_begins,
-)
+from plmctl.noise.mask_tokens import MaskSettings, MaskTokens
+from plmctl.noise.masking import NoiseBudget, Select, Spans, expand_runs, find_document_begins
 from plmctl.text.frequencies import count_tokens
 from plmctl.text.vocab import Vocab
 
@@ -56,7 +52,7 @@ class TokensByWeight(Select):
 
 
 @part_of("noise")
-class FrequencyMask(Masking):
+class FrequencyMask(MaskTokens):
     """BERT's masking with the same number of tokens, drawn with weights `frequency^-power`.
 
     0.5: the square root of the inverse frequency (Conneau and Lample, 2019, arXiv:1901.07291, sec.
@@ -70,15 +66,9 @@ class FrequencyMask(Masking):
         self,
         *,
         vocab: Vocab,
-        rate: float,
         power: float = 0.5,
-        mask_share: float = 0.8,
-        random_share: float = 0.1,
-        max_predictions: int | None = None,
-        selection: str = "exact",
-        random_specials: bool = True,
-        static: int | None = None,
         corpus_sample: np.ndarray | None = None,
+        **masking: Unpack[MaskSettings],
     ) -> None:
         if not 0 <= power <= 1:
             allowed = "0 (all tokens alike) to 1 (as rare as they are)"
@@ -86,14 +76,4 @@ class FrequencyMask(Masking):
         sample = np.zeros(0, np.int64) if corpus_sample is None else corpus_sample
         counts = np.maximum(1, count_tokens(sample, vocab.size))
         weights = np.where(vocab.special, 0.0, counts.astype(np.float64) ** -power)
-        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
-        super().__init__(
-            select=TokensByWeight(weights=weights, budget=budget),
-            corrupt=MaskOrReplace(
-                vocab=vocab,
-                mask_share=mask_share,
-                random_share=random_share,
-                random_specials=random_specials,
-            ),
-            static=static,
-        )
+        super().__init__(select=partial(TokensByWeight, weights=weights), vocab=vocab, **masking)

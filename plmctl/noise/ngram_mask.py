@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Unpack
+
 import numpy as np
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import RandomGroups
-from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget
+from plmctl.noise.mask_tokens import MaskSettings, MaskTokens
 from plmctl.text.vocab import Vocab
 
 
 @part_of("noise")
-class NgramMask(Masking):
+class NgramMask(MaskTokens):
     """Hides n words from each of the words in random order, `p(n) = (1/n) / sum(1/k, k = 1 ..
     max_words)`.
 
@@ -26,28 +29,12 @@ class NgramMask(Masking):
     """
 
     def __init__(
-        self,
-        *,
-        vocab: Vocab,
-        rate: float,
-        max_words: int = 3,
-        mask_share: float = 0.8,
-        random_share: float = 0.1,
-        max_predictions: int | None = None,
-        selection: str = "exact",
-        random_specials: bool = True,
-        static: int | None = None,
+        self, *, vocab: Vocab, max_words: int = 3, **masking: Unpack[MaskSettings]
     ) -> None:
         if max_words < 1:
             raise ConfigError("noise.max_words", max_words, "at least 1")
-        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
-            select=RandomGroups(vocab=vocab, budget=budget, shares=1 / np.arange(1, max_words + 1)),
-            corrupt=MaskOrReplace(
-                vocab=vocab,
-                mask_share=mask_share,
-                random_share=random_share,
-                random_specials=random_specials,
-            ),
-            static=static,
+            select=partial(RandomGroups, vocab=vocab, shares=1 / np.arange(1, max_words + 1)),
+            vocab=vocab,
+            **masking,
         )

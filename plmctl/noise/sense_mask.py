@@ -4,7 +4,8 @@ sure.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Unpack
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from plmctl.core.values import Rate
 from plmctl.knowledge.known import TextSample
 from plmctl.knowledge.senses import Senses
 from plmctl.noise.groups import Lengths, Walk
-from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget, Select, Spans
+from plmctl.noise.mask_tokens import MaskSettings, MaskTokens
+from plmctl.noise.masking import NoiseBudget, Select, Spans
 from plmctl.noise.units import find_counted, find_units
 from plmctl.text.vocab import Vocab
 
@@ -65,7 +67,7 @@ class FavouredWords(Select):
 
 
 @part_of("noise")
-class SenseMask(Masking):
+class SenseMask(MaskTokens):
     """BERT's masking, with 40% of the budget for words of one sense.
 
     Half of these words of a row are chosen, at random, or as many as make 40% of the budget; the
@@ -81,35 +83,23 @@ class SenseMask(Masking):
         *,
         vocab: Vocab,
         senses: Senses,
-        rate: float,
         clear_share: Rate = 0.5,
         budget_share: Rate = 0.4,
         words: bool = False,
-        mask_share: float = 0.8,
-        random_share: float = 0.1,
-        max_predictions: int | None = None,
-        selection: str = "exact",
-        random_specials: bool = True,
-        static: int | None = None,
+        **masking: Unpack[MaskSettings],
     ) -> None:
         self.senses = senses
-        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
-            select=FavouredWords(
+            select=partial(
+                FavouredWords,
                 vocab=vocab,
                 senses=senses,
-                budget=budget,
                 share=clear_share,
                 most=budget_share,
                 words=words,
             ),
-            corrupt=MaskOrReplace(
-                vocab=vocab,
-                mask_share=mask_share,
-                random_share=random_share,
-                random_specials=random_specials,
-            ),
-            static=static,
+            vocab=vocab,
+            **masking,
         )
 
     def describe_known(self, text: TextSample) -> str:

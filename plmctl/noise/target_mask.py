@@ -4,18 +4,14 @@ segment is hidden.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Unpack
+
 from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
-from plmctl.noise.masking import (
-    Masking,
-    MaskOrReplace,
-    NoiseBudget,
-    Select,
-    Shuffled,
-    Spans,
-    exclude,
-)
+from plmctl.noise.mask_tokens import MaskSettings, MaskTokens
+from plmctl.noise.masking import NoiseBudget, Select, Shuffled, Spans, exclude
 from plmctl.noise.token_mask import take_first
 from plmctl.text.vocab import Vocab
 
@@ -38,7 +34,7 @@ class TargetTokens(Select):
 
 
 @part_of("noise")
-class TargetMask(Masking):
+class TargetMask(MaskTokens):
     """`min(max_predictions, max(1, round(rate * target tokens)))` tokens of the target are
     predicted, 80/10/10 each.
 
@@ -48,29 +44,9 @@ class TargetMask(Masking):
     `segment`.
     """
 
-    def __init__(
-        self,
-        *,
-        vocab: Vocab,
-        rate: float,
-        mask_share: float = 0.8,
-        random_share: float = 0.1,
-        max_predictions: int | None = None,
-        selection: str = "exact",
-        random_specials: bool = True,
-        static: int | None = None,
-        segment: int = 1,
-    ) -> None:
-        budget = NoiseBudget(
-            rate=rate, max_predictions=max_predictions, selection=selection, count_specials=False
-        )
+    count_specials = False
+
+    def __init__(self, *, vocab: Vocab, segment: int = 1, **masking: Unpack[MaskSettings]) -> None:
         super().__init__(
-            select=TargetTokens(vocab=vocab, budget=budget, segment=segment),
-            corrupt=MaskOrReplace(
-                vocab=vocab,
-                mask_share=mask_share,
-                random_share=random_share,
-                random_specials=random_specials,
-            ),
-            static=static,
+            select=partial(TargetTokens, vocab=vocab, segment=segment), vocab=vocab, **masking
         )

@@ -5,21 +5,16 @@ originals.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Unpack
 
 import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
-from plmctl.noise.masking import (
-    Masking,
-    MaskOrReplace,
-    NoiseBudget,
-    Select,
-    Shuffled,
-    Spans,
-    expand_runs,
-)
+from plmctl.noise.mask_tokens import MaskSettings, MaskTokens
+from plmctl.noise.masking import NoiseBudget, Select, Shuffled, Spans, expand_runs
 from plmctl.noise.units import find_spans
 from plmctl.text.vocab import Vocab
 
@@ -69,7 +64,7 @@ def take_first(order: Shuffled, first: np.ndarray, budget: np.ndarray) -> Spans:
 
 
 @part_of("noise")
-class TokenMask(Masking):
+class TokenMask(MaskTokens):
     """BERT's masking: `rate` of the tokens are predicted; of these 80% become the mask, 10% a
     random token, 10% stay.
 
@@ -87,26 +82,14 @@ class TokenMask(Masking):
         self,
         *,
         vocab: Vocab,
-        rate: float,
-        mask_share: float = 0.8,
-        random_share: float = 0.1,
-        max_predictions: int | None = None,
-        selection: str = "exact",
-        random_specials: bool = True,
         choose_specials: bool = False,
         outside: Sequence[str] = (),
-        static: int | None = None,
+        **masking: Unpack[MaskSettings],
     ) -> None:
-        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
-            select=RandomTokens(
-                vocab=vocab, budget=budget, choose_specials=choose_specials, outside=outside
+            select=partial(
+                RandomTokens, vocab=vocab, choose_specials=choose_specials, outside=outside
             ),
-            corrupt=MaskOrReplace(
-                vocab=vocab,
-                mask_share=mask_share,
-                random_share=random_share,
-                random_specials=random_specials,
-            ),
-            static=static,
+            vocab=vocab,
+            **masking,
         )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Unpack
+
 import numpy as np
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget
+from plmctl.noise.mask_tokens import MaskSettings, MaskTokens
 from plmctl.noise.spans import Anchored, RandomSpans
 from plmctl.text.vocab import Vocab
 
 
 @part_of("noise")
-class UnilmMask(Masking):
+class UnilmMask(MaskTokens):
     """A choice is one token with probability `1 - ngram_share`, else 2 .. max_tokens in a row, each
     length equally likely.
 
@@ -29,15 +32,9 @@ class UnilmMask(Masking):
         self,
         *,
         vocab: Vocab,
-        rate: float,
         ngram_share: float = 0.2,
         max_tokens: int = 3,
-        mask_share: float = 0.8,
-        random_share: float = 0.1,
-        max_predictions: int | None = None,
-        selection: str = "exact",
-        random_specials: bool = True,
-        static: int | None = None,
+        **masking: Unpack[MaskSettings],
     ) -> None:
         if not 0 <= ngram_share <= 1:
             raise ConfigError("noise.ngram_share", ngram_share, "0 <= ngram_share <= 1")
@@ -45,16 +42,10 @@ class UnilmMask(Masking):
             fix = "ngram_share=0 gives single tokens only"
             raise ConfigError("noise.max_tokens", max_tokens, "at least 2", fix=fix)
         shares = np.append(1 - ngram_share, np.full(max_tokens - 1, ngram_share / (max_tokens - 1)))
-        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
-            select=RandomSpans(
-                vocab=vocab, budget=budget, shares=shares, words=False, sampler=Anchored()
+            select=partial(
+                RandomSpans, vocab=vocab, shares=shares, words=False, sampler=Anchored()
             ),
-            corrupt=MaskOrReplace(
-                vocab=vocab,
-                mask_share=mask_share,
-                random_share=random_share,
-                random_specials=random_specials,
-            ),
-            static=static,
+            vocab=vocab,
+            **masking,
         )

@@ -4,16 +4,19 @@ word are hidden together.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Unpack
+
 import numpy as np
 
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import RandomGroups
-from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget
+from plmctl.noise.mask_tokens import MaskSettings, MaskTokens
 from plmctl.text.vocab import Vocab
 
 
 @part_of("noise")
-class WholeWordMask(Masking):
+class WholeWordMask(MaskTokens):
     """Hides words in random order until `rate` of the tokens are predicted; a word that would
     exceed this is skipped.
 
@@ -25,26 +28,7 @@ class WholeWordMask(Masking):
     that token.
     """
 
-    def __init__(
-        self,
-        *,
-        vocab: Vocab,
-        rate: float,
-        mask_share: float = 0.8,
-        random_share: float = 0.1,
-        max_predictions: int | None = None,
-        selection: str = "exact",
-        random_specials: bool = True,
-        static: int | None = None,
-    ) -> None:
-        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
+    def __init__(self, *, vocab: Vocab, **masking: Unpack[MaskSettings]) -> None:
         super().__init__(
-            select=RandomGroups(vocab=vocab, budget=budget, shares=np.ones(1)),
-            corrupt=MaskOrReplace(
-                vocab=vocab,
-                mask_share=mask_share,
-                random_share=random_share,
-                random_specials=random_specials,
-            ),
-            static=static,
+            select=partial(RandomGroups, vocab=vocab, shares=np.ones(1)), vocab=vocab, **masking
         )
