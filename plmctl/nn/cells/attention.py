@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import NotRequired, TypedDict, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -31,6 +31,19 @@ from plmctl.nn.weights import WeightsFactory, make_weights
 
 # the index of the map that gives q, k and v
 PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}
+
+
+class AttentionSettings(TypedDict):
+    """The settings of `Attention` that kinds of it pass on."""
+
+    width: int
+    num_heads: int
+    dropout: DropoutRate
+    head_width: NotRequired[int | None]
+    bias: NotRequired[bool]
+    scores: NotRequired[str]
+    qk_norm: NotRequired[bool]
+    weights: NotRequired[WeightsFactory | None]
 
 
 @part_of("cells")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +11,11 @@ from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.attention import Attention, AttentionSettings
 from plmctl.nn.cells.base import RowSize, Work
 from plmctl.nn.divided import Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.starting import FitsIn
-from plmctl.nn.weights import WeightsFactory
 
 
 @part_of("cells")
@@ -36,32 +34,14 @@ class EntityAwareAttention(Attention, FitsIn):
     facts = replace(Attention.facts, reads=frozenset({"text"}), takes_prefix=False)
 
     def __init__(
-        self,
-        *,
-        width: int,
-        num_heads: int,
-        dropout: DropoutRate,
-        head_width: int | None = None,
-        bias: bool = True,
-        scores: str = "scaled",
-        projections: str = "own",
-        qk_norm: bool = False,
-        weights: WeightsFactory | None = None,
-        aware: bool = True,
+        self, *, projections: str = "own", aware: bool = True, **settings: Unpack[AttentionSettings]
     ) -> None:
         if projections != "own":
             allowed = "own: queries have maps of their own"
             raise ConfigError("projections", projections, allowed)
-        same: dict[str, Any] = {"scores": scores, "qk_norm": qk_norm, "weights": weights}
-        super().__init__(
-            width=width,
-            num_heads=num_heads,
-            dropout=dropout,
-            head_width=head_width,
-            bias=bias,
-            **same,
-        )
-        inner = self.num_heads * self.head_width
+        super().__init__(**settings)
+        width, inner = settings["width"], self.num_heads * self.head_width
+        bias = settings.get("bias", True)
         self.queries = nn.Linear(width, 3 * inner, bias=bias) if aware else None
 
     def fit_in(self) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import torch
 from torch import Generator, Tensor, nn
 
 from plmctl.core.errors import UsageError
 from plmctl.core.parts import part_of
-from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.attention import Attention, AttentionSettings
 from plmctl.nn.cells.base import RowSize, Work, split_heads
 from plmctl.nn.divided import CutRows, Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.starting import Starting
-from plmctl.nn.weights import WeightsFactory
 
 
 class GlobalMaps(Starting):
@@ -54,28 +53,8 @@ class GlobalAttention(Attention):
 
     facts = replace(Attention.facts, reads=frozenset({"text"}), takes_prefix=False)
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        num_heads: int,
-        dropout: DropoutRate,
-        head_width: int | None = None,
-        bias: bool = True,
-        scores: str = "scaled",
-        qk_norm: bool = False,
-        weights: WeightsFactory | None = None,
-    ) -> None:
-        super().__init__(
-            width=width,
-            num_heads=num_heads,
-            dropout=dropout,
-            head_width=head_width,
-            bias=bias,
-            scores=scores,
-            qk_norm=qk_norm,
-            weights=weights,
-        )
+    def __init__(self, **settings: Unpack[AttentionSettings]) -> None:
+        super().__init__(**settings)
         assert isinstance(self.qkv, nn.Linear)
         self.global_maps = GlobalMaps(self.qkv)
 
