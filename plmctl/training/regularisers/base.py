@@ -80,13 +80,23 @@ def measure_rows(x: Tensor) -> Tensor:
     return x.flatten(1).norm(dim=1)[:, None, None]
 
 
-def project(shift: Tensor, radius: float, unit: Tensor) -> Tensor:
-    """`shift` [B, T, W], each row shortened to `radius` units [B, 1, 1] where it is longer; 0: as
-    it is.
+def climb(
+    shift: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    units: Sequence[Tensor],
+    rate: float,
+    radius: float,
+) -> list[Tensor]:
+    """`P(r + rate u g / ||g||_2)` for each r and g [B, T, W] and its unit u [B, 1, 1]; P shortens
+    rows to `radius` units where they are longer, 0: none.
     """
-    if not radius:
-        return shift
-    return shift * (radius * unit / measure_rows(shift).clamp(min=TINY)).clamp(max=1.0)
+    made = []
+    for own, unit, direction in zip(shift, units, to_unit(gradients), strict=True):
+        moved = own + rate * unit * direction
+        if radius:
+            moved = moved * (radius * unit / measure_rows(moved).clamp(min=TINY)).clamp(max=1.0)
+        made.append(moved)
+    return made
 
 
 def draw_uniform(vectors: Tensor, real: Tensor, generator: Generator) -> Tensor:

@@ -6,13 +6,7 @@ from torch import Generator, Tensor
 
 from plmctl.core.parts import part_of
 from plmctl.training.regularisers.around import Around
-from plmctl.training.regularisers.base import (
-    Regulariser,
-    check_steps,
-    draw_uniform,
-    project,
-    to_unit,
-)
+from plmctl.training.regularisers.base import Regulariser, check_steps, climb, draw_uniform
 
 
 @part_of("regulariser")
@@ -54,11 +48,6 @@ class FreeLargeBatch(Regulariser):
         here = around.read(self.begin, whole=last == 0)
         for step in range(last):
             gradients = around.learn(here.loss / self.steps, here)
-            shift = [
-                project(own + self.rate * unit * direction, self.radius, unit)
-                for own, unit, direction in zip(
-                    here.shift, self.units(around), to_unit(gradients), strict=True
-                )
-            ]
+            shift = climb(here.shift, gradients, self.units(around), self.rate, self.radius)
             here = around.read(shift, whole=step == last - 1)
         around.learn(here.loss / self.steps, here, last=True)

@@ -9,10 +9,9 @@ from plmctl.training.regularisers.around import Around
 from plmctl.training.regularisers.base import (
     Regulariser,
     check_steps,
+    climb,
     draw_uniform,
     measure_rows,
-    project,
-    to_unit,
 )
 
 
@@ -55,11 +54,6 @@ class ProjectedGradient(Regulariser):
         here = around.read(self.begin if self.start else None)
         for step in range(self.steps):
             gradients = around.ascend(here.loss, here)
-            shift = [
-                project(own + self.rate * unit * direction, self.radius, unit)
-                for own, unit, direction in zip(
-                    here.shift, self.units(around), to_unit(gradients), strict=True
-                )
-            ]
+            shift = climb(here.shift, gradients, self.units(around), self.rate, self.radius)
             here = around.read(shift, whole=step == self.steps - 1)
         around.learn(here.loss, here, last=True)
