@@ -27,7 +27,7 @@ def add_fixes(error: PlmctlError, given: Provenance) -> PlmctlError:
     errors = [_mend_percent(each) for each in flatten(error)]
     error = ConfigErrors(errors) if isinstance(error, ConfigErrors) else errors[0]
     open_ones = [each for each in errors if isinstance(each, ConfigError) and not each.fix]
-    words = {_key(word): word for word in given.overrides}
+    words = {word.partition("=")[0].lstrip("+~"): word for word in given.overrides}
     meant = {id(each): _find_word(each.path, words) for each in open_ones}
     wrong = {word for word in meant.values() if word}
     if not wrong or given.resume:
@@ -61,10 +61,6 @@ def _mend_percent(error: PlmctlError) -> PlmctlError:
     if not LEAST_PERCENT <= 100 * share < 100:
         return error
     return ConfigError(error.path, error.value, error.allowed, fix=f"{error.path}={share:.10g}")
-
-
-def _key(word: str) -> str:
-    return word.partition("=")[0].lstrip("+~")
 
 
 def _find_word(path: str, words: dict[str, str]) -> str | None:
