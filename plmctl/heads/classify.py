@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.heads.base import About, ClassHead
-from plmctl.heads.inner import Inner
+from plmctl.heads.inner import BiasesAndNorm, Inner
 from plmctl.nn.dropout import Dropout
 
 
@@ -38,24 +40,14 @@ class Classify(Inner, ClassHead):
         activation: str = "tanh",
         bias: bool = True,
         vectors: int = 1,
-        dense_bias: bool = True,
-        norm_eps: float | None = None,
-        norm_bias: bool = True,
         late: bool = False,
+        **inner: Unpack[BiasesAndNorm],
     ) -> None:
-        super().__init__()
+        columns = vectors * width
+        super().__init__(width=width, columns=columns, dense=dense, activation=activation, **inner)
         self.late = late
         self.dropout = Dropout(rate=dropout)
-        inner = self.make_inner(
-            vectors * width,
-            width,
-            dense=dense,
-            activation=activation,
-            bias=dense_bias,
-            norm_eps=norm_eps,
-            norm_bias=norm_bias,
-        )
-        self.linear = nn.Linear(inner, num_classes, bias=bias)
+        self.linear = nn.Linear(width if dense else columns, num_classes, bias=bias)
 
     def forward(self, features: Tensor) -> Tensor:
         if self.late:

@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from torch import Tensor, nn
 
 from plmctl.nn.cells.feedforward import find_activation
 
 
-class Inner(nn.Module):
-    """`norm(activation(dense(h)))`, [..., inputs] -> [..., outputs]; a base of heads.
+class BiasesAndNorm(TypedDict, total=False):
+    dense_bias: bool
+    norm_eps: float | None
+    norm_bias: bool
 
-    The parts are the head's own: `dense`, `activation` and `norm`. Without `dense`, states stay as
-    they are.
+
+class InnerSettings(BiasesAndNorm, total=False):
+    """The settings of `Inner` that heads pass on."""
+
+    dense: bool
+    activation: str
+
+
+class Inner(nn.Module):
+    """`norm(activation(dense(h)))`, [..., columns] -> [..., width]; a base of heads.
+
+    Without `dense`, states stay as they are. `dense_bias` is that of the map; `norm_eps` null: no
+    norm.
     """
 
-    dense: nn.Linear | None
-    norm: nn.LayerNorm | None
-
-    def make_inner(
+    def __init__(
         self,
-        inputs: int,
-        outputs: int,
         *,
-        dense: bool,
-        activation: str,
-        bias: bool,
-        norm_eps: float | None,
-        norm_bias: bool,
-    ) -> int:
-        """Make the layer; returns the columns of its result.
-
-        Args:
-            inputs: Columns of the states.
-            dense: Whether there is such a layer.
-            activation: The function after the map.
-            bias: Whether the map has a bias.
-            norm_eps: Epsilon of the layer norm of the result; None: no norm.
-        """
+        width: int,
+        columns: int | None = None,
+        dense: bool = False,
+        activation: str = "gelu",
+        dense_bias: bool = True,
+        norm_eps: float | None = None,
+        norm_bias: bool = True,
+    ) -> None:
+        super().__init__()
         self.activation = find_activation(activation)
-        self.dense = nn.Linear(inputs, outputs, bias=bias) if dense else None
+        self.dense = nn.Linear(columns or width, width, bias=dense_bias) if dense else None
         normed = dense and norm_eps is not None
-        self.norm = nn.LayerNorm(outputs, eps=norm_eps or 0.0, bias=norm_bias) if normed else None
-        return outputs if dense else inputs
+        self.norm = nn.LayerNorm(width, eps=norm_eps or 0.0, bias=norm_bias) if normed else None
 
     def transform(self, features: Tensor) -> Tensor:
         """[..., outputs] what the last map reads, apart from dropout."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.heads.base import About, Head
-from plmctl.heads.inner import Inner
+from plmctl.heads.inner import Inner, InnerSettings
 
 
 @part_of("heads")
@@ -19,26 +21,8 @@ class Span(Inner, Head):
     about: About = "spans"
     of_task = True
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        dense: bool = False,
-        activation: str = "gelu",
-        dense_bias: bool = True,
-        norm_eps: float | None = None,
-        norm_bias: bool = True,
-    ) -> None:
-        super().__init__()
-        self.make_inner(
-            width,
-            width,
-            dense=dense,
-            activation=activation,
-            bias=dense_bias,
-            norm_eps=norm_eps,
-            norm_bias=norm_bias,
-        )
+    def __init__(self, *, width: int, **inner: Unpack[InnerSettings]) -> None:
+        super().__init__(width=width, **inner)
         self.linear = nn.Linear(width, 2)
 
     def forward(self, features: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from torch import Tensor, nn
 
@@ -11,7 +11,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.heads.base import About, ClassHead
 from plmctl.heads.crf import LinearChain
-from plmctl.heads.inner import Inner
+from plmctl.heads.inner import Inner, InnerSettings
 from plmctl.nn.dropout import Dropout
 
 
@@ -38,23 +38,10 @@ class Tag(Inner, ClassHead):
         num_classes: int,
         dropout: DropoutRate,
         chain: bool = False,
-        dense: bool = False,
-        activation: str = "gelu",
-        dense_bias: bool = True,
-        norm_eps: float | None = None,
-        norm_bias: bool = True,
+        **inner: Unpack[InnerSettings],
     ) -> None:
-        super().__init__()
+        super().__init__(width=width, **inner)
         self.dropout = Dropout(rate=dropout)
-        self.make_inner(
-            width,
-            width,
-            dense=dense,
-            activation=activation,
-            bias=dense_bias,
-            norm_eps=norm_eps,
-            norm_bias=norm_bias,
-        )
         self.linear = nn.Linear(width, num_classes)
         self.chain = LinearChain(num_classes=num_classes) if chain else None
 
