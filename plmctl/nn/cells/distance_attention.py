@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from plmctl.attention.op import BoundOp
 from plmctl.core.parts import part_of
-from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import CellFacts, RowSize, Work, split_heads
-from plmctl.nn.cells.relative_attention import RelativeAttention
+from plmctl.nn.cells.relative_attention import RelativeAttention, RelativeSettings
 from plmctl.nn.divided import Plan
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.weights import WeightsFactory
 
 
 @part_of("cells")
@@ -36,22 +36,8 @@ class DistanceAttention(RelativeAttention):
     # distances are in queries and keys already
     facts = CellFacts(computes="attention", biased=False, turned=False)
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        num_heads: int,
-        dropout: DropoutRate,
-        head_width: int | None = None,
-        weights: WeightsFactory | None = None,
-    ) -> None:
-        super().__init__(
-            width=width,
-            num_heads=num_heads,
-            dropout=dropout,
-            head_width=head_width,
-            weights=weights,
-        )
+    def __init__(self, **settings: Unpack[RelativeSettings]) -> None:
+        super().__init__(**settings)
 
     def work(self, row: RowSize) -> Work:
         """The cost with scores of D + W columns and values of D."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +11,11 @@ from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import CellFacts, RowSize, Work, split_heads
-from plmctl.nn.cells.relative_attention import RelativeAttention
+from plmctl.nn.cells.relative_attention import RelativeAttention, RelativeSettings
 from plmctl.nn.divided import Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.relations import RelativeOp
-from plmctl.nn.weights import WeightsFactory
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,24 +47,9 @@ class PooledAttention(RelativeAttention):
         turned=False,
     )
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        num_heads: int,
-        dropout: DropoutRate,
-        head_width: int | None = None,
-        weights: WeightsFactory | None = None,
-    ) -> None:
-        super().__init__(
-            width=width,
-            num_heads=num_heads,
-            dropout=dropout,
-            segments=True,
-            head_width=head_width,
-            weights=weights,
-        )
-        inner = num_heads * self.head_width
+    def __init__(self, **settings: Unpack[RelativeSettings]) -> None:
+        super().__init__(**settings, segments=True)
+        width, inner = settings["width"], self.num_heads * self.head_width
         self.kv, self.out = nn.Linear(width, 2 * inner), nn.Linear(inner, width)
 
     def work(self, row: RowSize) -> Work:

@@ -5,6 +5,7 @@ Transformer-XL; Yang et al., 2019: XLNet).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,16 @@ from plmctl.nn.divided import CutColumns, CutRows, Plan
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.relations import Relations, RelativeOp, compute_sinusoids, read_key_rows
 from plmctl.nn.weights import WeightsFactory, make_weights
+
+
+class RelativeSettings(TypedDict):
+    """The settings of `RelativeAttention` that kinds of it pass on."""
+
+    width: int
+    num_heads: int
+    dropout: DropoutRate
+    head_width: NotRequired[int | None]
+    weights: NotRequired[WeightsFactory | None]
 
 
 @part_of("cells")
