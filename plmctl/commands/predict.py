@@ -11,7 +11,7 @@ from plmctl.config.build import MISSING
 from plmctl.config.command import About, Command, Result
 from plmctl.config.schema import TaskUser
 from plmctl.core.errors import ConfigError
-from plmctl.core.values import Batch, Rate
+from plmctl.core.values import Batch, Count, Rate
 
 if TYPE_CHECKING:
     from plmctl.use.asked_task import Destination
@@ -54,6 +54,9 @@ class Predict(TaskUser, Command):
     # least probability of an answer, of an ensemble its mean; rows below it are `unsure`; null: the
     # fitted one of eval abstain=, else none
     unsure_below: Rate | None = None
+    # labels to write for each text, the likeliest first, with their probabilities: columns
+    # top.1.label, top.1.probability; null: the probabilities of all labels
+    top: Count | None = None
     # a .csv, .tsv or .jsonl file of predictions, or a folder with a file for each file of texts,
     # where earlier ones are kept; -: standard output; null: that for input=-, else eval/ in the
     # run, of a model without one eval/<its name>
@@ -85,7 +88,7 @@ class Predict(TaskUser, Command):
             return 0
         refuse_outputs(output.path, files, overwrite=self.overwrite)
         printed = is_printed(str(output.path), files[0])
-        for table in label_files(labeller, files, output, seed=self.seed):
+        for table in label_files(labeller, files, output, seed=self.seed, top=self.top):
             table.show(as_json=self.provenance.json, aside=printed)
         return 0
 
@@ -148,9 +151,12 @@ class Predict(TaskUser, Command):
         if self.task is not None:
             allowed = "null: each checkpoint has a task of its own"
             raise ConfigError("task", self.task.get("name"), allowed, fix="leave it out")
-        if self.unsure_below is not None:
-            allowed = "null: eval abstain= fits one for each checkpoint"
-            raise ConfigError("unsure_below", self.unsure_below, allowed, fix="leave it out")
+        for name, why in (
+            ("unsure_below", "eval abstain= fits one for each checkpoint"),
+            ("top", "several tasks have no labels in common"),
+        ):
+            if self[name] is not None:
+                raise ConfigError(name, self[name], f"null: {why}", fix="leave it out")
         if kind_of(file) not in NAMED:
             allowed = f"a table with names of columns ({', '.join(NAMED)}), of which by={by} is one"
             raise ConfigError("input", str(file), allowed, fix="input=mixed.csv")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl import __version__
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import ProgressLine
 from plmctl.core.terminal import remark, tell
 from plmctl.storage.atomic import end_of, is_stream, refuse_existing
@@ -80,7 +80,12 @@ class _Known:
 
 
 def label_files(
-    labeller: Labeller, files: Sequence[str], output: Destination, *, seed: int
+    labeller: Labeller,
+    files: Sequence[str],
+    output: Destination,
+    *,
+    seed: int,
+    top: int | None = None,
 ) -> Iterator[ScoreTable]:
     """Write the answers to the texts of files, or of standard input.
 
@@ -88,6 +93,7 @@ def label_files(
         labeller: The model with its task.
         files: The files, all of which are read to their end first; "-": standard input.
         output: The file or the folder of the answers; "-": standard output.
+        top: The likeliest labels to write, with their probabilities; None: those of all labels.
 
     Returns:
         Remarks on each file, with scores where all texts have labels.
@@ -96,7 +102,7 @@ def label_files(
     with contextlib.ExitStack() as journals:  # a stopped command needs those of its first files
         for texts, (name, pieces) in zip(files, opened, strict=True):
             kept = name if output.run is None else name_texts(labeller.task, texts, name)
-            work = _Labelling(labeller, kept, texts, pieces, journals)
+            work = _Labelling(labeller, kept, texts, pieces, journals, top)
             yield work.label(output, seed)
 
 
@@ -126,6 +132,7 @@ class _Labelling:
         texts: The file.
         pieces: Its examples.
         journals: Closes the journal of the work, at the end of the command.
+        top: The labels to write; None: all.
     """
 
     def __init__(
@@ -135,7 +142,9 @@ class _Labelling:
         texts: str,
         pieces: ExamplePieces,
         journals: contextlib.ExitStack,
+        top: int | None = None,
     ) -> None:
+        self.top = top
         self.name, self.texts, self.pieces, self.journals = name, texts, pieces, journals
         self.source = STREAM if texts == str(STDOUT) else texts  # its name in messages
         self.labeller, self.known, self.done = labeller, _Known(), 0
@@ -147,6 +156,7 @@ class _Labelling:
         if inference.is_answered(self.first):
             examples = [*self.first, *chain.from_iterable(self.pieces)]
             predictions, table = self.labeller.score(self.name, examples, seed)
+            predictions = rank_labels(predictions, self.top)
             file = write_split(output, self.name, examples, predictions, self.texts)
             return _describe(table, self.labeller, len(examples), file)
         if output.path == STDOUT:
@@ -180,6 +190,7 @@ class _Labelling:
         target = end_of(file)
         job = {"texts": hash_file(Path(self.texts)), "rows": self.pieces.total}
         job |= {"plmctl": __version__, **self.labeller.identify()}
+        job |= {"top": self.top} if self.top is not None else {}
         journal = self.journals.enter_context(open_journal(target, job, tell=remark))
         with KeptSpool(journal) as kept:
             self._fill(kept)
@@ -232,6 +243,7 @@ class _Labelling:
             answers, self.known.decision = labeller.answer(self.name, piece, self.known.read)
             if not begun and not self.done:
                 self.known.read.refuse_unknown(self.source)
+            answers = rank_labels(answers, self.top)
             self.known.unsure += sum(UNSURE in row for row in answers)
             made = list(zip(self.own.take(piece), answers, strict=True))
             for example, (own, told) in zip(piece, made, strict=True):
@@ -248,6 +260,32 @@ class _Labelling:
         spelling = spelling_of(Path(self.texts))
         rows = _Joined(kept, names)
         return write_results(output, self.name, rows, spelling, known_as=known_as)
+
+
+def rank_labels(answers: Sequence[Row], top: int | None) -> list[Row]:
+    """The answers with their likeliest labels, {"top": {"1": {"label": "a", "probability": 0.9}}},
+    instead of the probabilities of all labels.
+
+    Args:
+        answers: The answers.
+        top: The labels of an answer; None: the answers stay as they are.
+
+    Raises:
+        ConfigError: The task has no probabilities of labels.
+    """
+    if top is None:
+        return [*answers]
+    if not all(isinstance(row.get("probabilities"), Mapping) for row in answers):
+        allowed = "null: answers of this task have no probabilities of labels"
+        raise ConfigError("top", top, allowed, fix="leave it out")
+    return [_rank(row, top) for row in answers]
+
+
+def _rank(row: Row, top: int) -> Row:
+    shares = sorted(row["probabilities"].items(), key=lambda pair: -pair[1])[:top]
+    pairs = enumerate(shares, 1)
+    ranked = {str(n): {"label": label, "probability": share} for n, (label, share) in pairs}
+    return {key: own for key, own in row.items() if key != "probabilities"} | {"top": ranked}
 
 
 def _show_part(show: ProgressLine, done: int, size: int, seen: int) -> None:

@@ -20,10 +20,11 @@ from typing import Any
 import pytest
 
 from plmctl.cli.app import main
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.inference import ReadPieces
 from plmctl.tasks.readers.tables import Table
 from plmctl.use.labeller import WatchedRuntime
+from plmctl.use.labelling import rank_labels
 from tests.command import plmctl
 from tests.films import train_films
 from tests.storage.test_kills import CALLS, in_child, run_killed
@@ -619,3 +620,30 @@ def test_a_pair_is_asked_for_both_columns_at_once(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         Table(splits={}).read_file(file, {"text": "left", "text2": "right"}, labelled=False)
     assert "fix: task.columns.text=COLUMN task.columns.text2=COLUMN" in str(caught.value)
+
+
+def test_the_likeliest_labels_come_first_and_others_stay_out() -> None:
+    shares = {"a": 0.2, "b": 0.5, "c": 0.3}
+    (row,) = rank_labels([{"guess": "b", "probabilities": shares}], 2)
+    assert row == {
+        "guess": "b",
+        "top": {"1": {"label": "b", "probability": 0.5}, "2": {"label": "c", "probability": 0.3}},
+    }
+    (all_of_them,) = rank_labels([{"guess": "b", "probabilities": shares}], 9)
+    assert [each["label"] for each in all_of_them["top"].values()] == ["b", "c", "a"]
+    assert rank_labels([{"guess": 1.0}], None) == [{"guess": 1.0}]
+    with pytest.raises(ConfigError, match="no probabilities of labels"):
+        rank_labels([{"guess": 1.0}], 2)
+
+
+def test_a_table_has_columns_of_the_likeliest_labels(run: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "new.csv"
+    texts.write_text("text\na fine film\npoor\n")
+    plmctl("predict", str(run), f"input={texts}", f"out={tmp_path}/o.csv", "top=1")
+    with (tmp_path / "o.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 2
+    for row in rows:
+        assert row["top.1.label"] == row["guess"]
+        assert 0 < float(row["top.1.probability"]) <= 1
+        assert not [name for name in row if name.startswith(("probabilities", "top.2"))]

@@ -399,6 +399,14 @@ def test_an_exported_folder_answers_as_its_run(folder: Path, client: TestClient)
         assert shares[0] == pytest.approx(shares[1], abs=1e-4)
 
 
+def test_the_likeliest_labels_alone(client: TestClient) -> None:
+    whole = post(client, "/predict", inputs=TEXTS, model="films")
+    assert post(client, "/predict", inputs=TEXTS, model="films", top_k=1) == [
+        own[:1] for own in whole
+    ]
+    assert "top_k" in client.post("/predict", json={"inputs": "a", "top_k": 0}).text
+
+
 def test_names_of_models() -> None:
     assert name_models(["runs/a", "b/"]) == ["a", "b"]
     assert name_models(["runs/a", "old/a", "runs/b"]) == ["runs-a", "old-a", "b"]

@@ -27,6 +27,7 @@ class PredictRequest(Body):
         description='A text, or several; of pairs ["a", "b"] or [["a", "b"], ["c", "d"]];'
         " for any task a record {column: value}, or several."
     )
+    top_k: int | None = Field(None, ge=1, description="The likeliest labels; null: all.")
     model: str | None = None
 
 
@@ -63,7 +64,7 @@ def make_router(server: Server) -> APIRouter:
         items, alone = _list_items(body.inputs, pairs=served.reads_pairs)
         server.check_count(items)
         found, _ = await server.answer(request, engine, items, partial(engine.read, served.name))
-        answers = [_rank_labels(answer) for answer in found]
+        answers = [_rank_labels(answer, body.top_k) for answer in found]
         return answers[0] if alone else answers
 
     @router.post("/embed", summary="A vector for each text")
@@ -121,10 +122,12 @@ def _list_items(inputs: Any, *, pairs: bool) -> tuple[list[Any], bool]:
     return single, False
 
 
-def _rank_labels(answer: dict[str, Any]) -> list[dict[str, Any]] | dict[str, Any]:
-    """The labels with their probabilities, the likeliest first; another answer as it is."""
+def _rank_labels(answer: dict[str, Any], most: int | None) -> list[dict[str, Any]] | dict[str, Any]:
+    """The labels with their probabilities, the likeliest first, `most` of them or all; another
+    answer as it is.
+    """
     shares = answer.get("probabilities")
     if not isinstance(shares, Mapping):
         return answer
-    ranked = sorted(shares.items(), key=lambda pair: -pair[1])
+    ranked = sorted(shares.items(), key=lambda pair: -pair[1])[:most]
     return [{"score": score, "label": label} for label, score in ranked]
