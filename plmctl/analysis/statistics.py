@@ -18,7 +18,6 @@ from plmctl.core.rounding import DIGITS
 
 LARGEST = 200  # bits of the largest value that the unpaired test takes as it is
 ALPHA = 0.05  # level of the tests, after correction; intervals hold 1 - ALPHA each, uncorrected
-LEAST_P = 0.0001  # a p-value below it is not spelt out
 POWER = 0.8  # the usual one (Cohen, 1988)
 _STEP = 0.1  # steps of the integral over the normal distribution, from -_WIDE to _WIDE
 _WIDE = 8.0
@@ -133,13 +132,6 @@ def judge(expected: str, difference: Difference | None, p: float | None = None) 
     if difference is None or p is None or p >= ALPHA or not difference.mean:
         return "undecided"
     return "held" if (difference.mean > 0) == (expected == "higher") else "not held"
-
-
-def spell_p(p: float, enumerated: bool = False) -> str:
-    """`0.0123`, `< 0.0001`; `=0.0123` of a p-value that counts all cases, not random ones."""
-    if p < LEAST_P:
-        return f"< {LEAST_P}"
-    return f"{'=' * enumerated}{p:.4f}"
 
 
 def two_sided(t: float, freedom: float) -> float:

@@ -54,19 +54,17 @@ Bundle = Annotated[
 ]
 Samples = Annotated[
     int | None,
-    typer.Option(
-        "--samples", metavar="N", help="Draws of bootstrap and randomisation (default: 10000)."
-    ),
+    typer.Option("--samples", metavar="N", help="Draws of the bootstrap (default: 10000)."),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of these.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The seed of these draws.")]
 
 
 class CompareCommand(Tool):
     """Compare systems on the same examples: differences to the first, intervals, p-values.
 
-    The interval is that of a paired bootstrap, the p-value that of approximate randomisation.
-    McNemar's test counts the examples that one of two systems alone answers rightly. Several
-    systems have one table, with p-values corrected by Holm.
+    The interval is that of a paired bootstrap. The p-value is by swaps of the two answers: exact,
+    or of 9,999 random choices. McNemar's test counts the examples that one of two systems alone
+    answers rightly. Several systems have one table, with p-values corrected by Holm.
     """
 
     about = About(

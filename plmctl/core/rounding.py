@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from plmctl.core.named_values import NamedValues
 
 DIGITS = 6  # significant ones of a metric
+LEAST_P = 0.0001  # a p-value below it is not spelt out
 
 
 def round_floats(value: Any, digits: int = DIGITS) -> Any:
@@ -23,6 +25,18 @@ def round_floats(value: Any, digits: int = DIGITS) -> Any:
     return (
         [round_floats(part, digits) for part in value] if isinstance(value, list | tuple) else value
     )
+
+
+def spell_p(p: float, *, at_most: bool = False) -> str:
+    """`0.0123`, or `< 0.0001`.
+
+    Args:
+        p: A p-value.
+        at_most: Whether no more is known than that it is p at most: `<= 0.0124`.
+    """
+    if at_most:
+        return f"<= {math.ceil(p / LEAST_P - 1e-9) * LEAST_P:.4f}"
+    return f"< {LEAST_P}" if p < LEAST_P else f"{p:.4f}"
 
 
 def spell_size(size: float) -> str:

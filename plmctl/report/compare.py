@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from plmctl.analysis.paired import McNemar, PairedDifference, compare_form, count_discordant
-from plmctl.analysis.statistics import correct, spell_p
+from plmctl.analysis.statistics import correct
 from plmctl.core.errors import DataError, UsageError, list_some, nearest
-from plmctl.core.rounding import round_floats
-from plmctl.core.spelling import spell_line
+from plmctl.core.rounding import round_floats, spell_p
+from plmctl.core.spelling import spell_line, spell_word
 from plmctl.core.terminal import counted, print_columns, remark_once, tell
 from plmctl.report.predicted import (
     KIND_NAMES,
@@ -25,6 +25,7 @@ from plmctl.report.predicted import (
     Predicted,
     Row,
     Score,
+    find_group,
     find_kind,
     prepare,
     read_predicted,
@@ -33,6 +34,7 @@ from plmctl.report.predicted import (
 )
 from plmctl.report.study_tables import name_family
 from plmctl.tasks.intervals import LEVEL, Intervals, bootstrap
+from plmctl.tasks.scores.below import UNBEATEN
 from plmctl.tasks.scores.bundles import (
     bundle_rows,
     count_bundles,
@@ -43,15 +45,20 @@ from plmctl.tasks.scores.bundles import (
     spell_bundles,
 )
 from plmctl.tasks.scores.metrics import is_larger_better, spell_metric
-from plmctl.tasks.scores.resampling import Form, Sums, Whole, find_forms
+from plmctl.tasks.scores.resampling import Form, Whole, find_forms
+from plmctl.tasks.scores.swaps import ALONE, EXACT, SEED
 from plmctl.tasks.task import Task
 
 SAMPLES = 10_000
-SECONDS = 30.0  # for a score that is computed anew of every draw
+SECONDS = 15.0  # for the draws of a score that is computed anew of each
 PERPLEXITY = "perplexity"
 OTHER_TOKENS = (
     "perplexity is left out: the two systems cut the texts into other tokens, and it is per token"
     " (--metric perplexity shows it)"
+)
+TOGETHER = (
+    "examples of one {name} may not be independent, so p and interval may be too sure: with"
+    " --bundle {option} they are drawn and swapped together"
 )
 LEAST = 200  # draws of such a score, however long they take
 
@@ -75,7 +82,8 @@ def compare(
         kind: The kind of the files' content; None: the score of the run's task, else guessed from
             the files.
         names: The metrics; none: those of the task, or all of the kind.
-        samples: The samples of bootstrap and randomisation; None: `SAMPLES`, fewer for slow scores.
+        samples: The samples of the bootstrap; None: `SAMPLES`, fewer for slow scores.
+        seed: Their seed.
     """
     if kind is not None and kind not in KIND_NAMES:
         allowed = f"one of {', '.join(KIND_NAMES)}{nearest(kind, KIND_NAMES)}"
@@ -154,13 +162,15 @@ def _compare_pair(
         why = f"the bundle of {odd} is another one than in {a.file}"
         raise DataError(why, file=b.file, fix="take predictions of the same bundles")
     bundles, alone = count_bundles(left), remark_alone(left)
+    if bundles is None and task is None and (group := find_group(left, right)):
+        remark_once(TOGETHER.format(name=group, option=spell_word(group)))
     if bundles is not None:
         left, right, score = bundle_rows(left), bundle_rows(right), score_bundles(score)
     chosen = _choose_metrics(list(score(left)), task, names, _have_other_tokens(left, right))
     forms = find_forms([*left, *right], score, chosen)
     found = {name: _compare_form(form, len(left), samples, seed) for name, form in forms.items()}
     scores = [bootstrap(rows, score, chosen, seed=seed) for rows in (left, right)]
-    shares = [name for name, form in forms.items() if _is_share(form)]
+    shares = [name for name, each in found.items() if not each.samples]
     size = _Size(many, bundles, shares, alone)
     by = f"task {task.name}" if task is not None else shape
     return ComparedPair(a, b, found, scores, _count_right(left, right, single), size, by)
@@ -218,9 +228,14 @@ class _Size:
         """These units in words."""
         return "examples" if self.bundles is None else "whole bundles"
 
+    @property
+    def sign_test(self) -> str:
+        """The test of right answers that one system has alone."""
+        return "McNemar's test" if self.bundles is None else "sign test of bundles"
+
     def describe_interval(self, found: Mapping[str, PairedDifference]) -> str:
         """The method of the interval of each score."""
-        draws = sorted({each.samples for each in found.values()})
+        draws = sorted({each.samples for each in found.values() if each.samples})
         many = " or ".join(f"{each:,}" for each in draws)
         drawn = (
             f"the middle 95% of the differences in {many} random draws of {self.drawn}, the same"
@@ -232,10 +247,24 @@ class _Size:
         few = "" if self.bundles is None else remark_few(self.bundles)
         return f"interval: {'; '.join(filter(None, (*ways, self.alone, few)))}"
 
-    def describe_p(self) -> str:
-        """The method of the p-value of each score."""
-        swaps = f"the share of random swaps of the answers to {self.drawn}"
-        return f"p: {swaps}, with at least this difference (approximate randomisation)"
+    def describe_p(self, found: Mapping[str, PairedDifference], corrected: str) -> str:
+        """The method of the p-value of each score.
+
+        Args:
+            found: The differences.
+            corrected: The correction for several comparisons.
+        """
+        ways: dict[str, list[str]] = {}
+        for name, each in found.items():
+            ways.setdefault(each.test.way, []).append(name)
+        named = [
+            f"{'of ' * (way != EXACT)}{way}" + f" ({', '.join(names)})" * (len(ways) > 1)
+            for way, names in ways.items()
+        ]
+        return (
+            f"p: the share of swaps of the answers to {self.drawn} with at least this difference,"
+            f" {'; '.join(named)}; {corrected}"
+        )
 
 
 def _count_right(left: Sequence[Row], right: Sequence[Row], score: Score) -> _Counts | None:
@@ -249,10 +278,6 @@ def _count_right(left: Sequence[Row], right: Sequence[Row], score: Score) -> _Co
     flat = [[bool(each) for unit in side for each in unit] for side in sides]
     sums = [[sum(map(bool, unit)) for unit in side] for side in sides]
     return _Counts(count_discordant(*flat), count_discordant(*sums))
-
-
-def _is_share(form: Form) -> bool:
-    return isinstance(form, Sums) and form.unit > 0
 
 
 def _have_other_tokens(left: Sequence[Row], right: Sequence[Row]) -> bool:
@@ -320,8 +345,8 @@ def _compare_form(form: Form, n: int, samples: int | None, seed: int) -> PairedD
     if isinstance(form, Whole):
         begun = time.perf_counter()
         form(sides)
-        spent = time.perf_counter() - begun  # bootstrap and randomisation ask for two each
-        most = int(max(LEAST, min(SAMPLES, SECONDS / 2 / max(spent, 1e-9))))
+        spent = time.perf_counter() - begun
+        most = int(max(LEAST, min(SAMPLES, SECONDS / max(spent, 1e-9))))
     return compare_form(form, n, samples=samples or most, seed=seed)
 
 
@@ -340,7 +365,7 @@ def _show(pair: ComparedPair, *, as_json: bool) -> None:
             f"{each.second:.4f}",
             f"{each.mean:+.4f}",
             _spell_interval(each),
-            spell_p(each.p, each.enumerated),
+            each.test.spell(),
         ]
         for name, each in found.items()
     ]
@@ -350,23 +375,19 @@ def _show(pair: ComparedPair, *, as_json: bool) -> None:
     if pair.lower:
         tell(f"lower is better: {', '.join(pair.lower)}")
     tell(size.describe_interval(found))
-    tell(size.describe_p())
-    if line := _describe_discord({name: (each, each.p) for name, each in found.items()}):
+    tell(size.describe_p(found, ALONE))
+    if line := _describe_discord({name: (each, each.test.p) for name, each in found.items()}):
         tell(line)
-    if any(each.enumerated for each in found.values()):
-        tell("p=: of all swaps of answers, not of random ones")
     if counts is not None:
         alone, tested = counts.examples, counts.tested
         first = f"{counted(alone.first, 'example')}; in b alone: {alone.second:,}"
-        what = "McNemar"
         if size.bundles is not None:
             first += (
                 f"; more right in a: {counted(tested.first, 'bundle')}; in b: {tested.second:,}"
             )
-            what = "McNemar by bundles"
         tell(
-            f"right in a alone: {first}; {what}:"
-            f" p {spell_p(tested.exact)} (exact), {spell_p(tested.corrected)} (continuity)"
+            f"right in a alone: {first}; {size.sign_test}: p {spell_p(tested.exact)}"
+            f" ({EXACT}, {ALONE})"
         )
 
 
@@ -385,9 +406,11 @@ def _spell_size(pair: ComparedPair) -> str:
 def _list_differences(pair: ComparedPair) -> dict[str, Any]:
     """The differences and right answers, for programs."""
     counts = pair.counts
-    found = {name: {**asdict(each), "difference": each.mean} for name, each in pair.found.items()}
-    test = {**asdict(counts.tested), "unit": pair.size.unit} if counts else None
-    known: dict[str, Any] = {"metrics": found, "mcnemar": test}
+    found = {name: each.record() | {"correction": ALONE} for name, each in pair.found.items()}
+    named = f"{pair.size.sign_test}, {EXACT}"
+    how = {"unit": pair.size.unit, "test": named, "correction": ALONE}
+    test = {**asdict(counts.tested), **how} if counts else None
+    known: dict[str, Any] = {"metrics": found, "swaps_seed": SEED, "mcnemar": test}
     if counts:
         known["alone"] = {"first": counts.examples.first, "second": counts.examples.second}
     return known
@@ -401,7 +424,8 @@ def show_several(pairs: Sequence[ComparedPair], *, as_json: bool) -> None:
     """
     cells = [(name, n) for name in pairs[0].found for n, pair in enumerate(pairs)]
     cells = [(name, n) for name, n in cells if name in pairs[n].found]
-    holm = correct([pairs[n].found[name].p for name, n in cells])
+    holm = correct([pairs[n].found[name].test.p for name, n in cells])
+    corrected = f"corrected by Holm for {name_family(len(cells))} of this table"
     ps = dict(zip(cells, (p or 0.0 for p in holm), strict=True))
     first, systems = pairs[0], {"a": pairs[0].a}
     systems |= {_letter(n + 1): pair.b for n, pair in enumerate(pairs)}
@@ -409,7 +433,8 @@ def show_several(pairs: Sequence[ComparedPair], *, as_json: bool) -> None:
         known: dict[str, Any] = {"baseline": _list_scores(first, 0), **_describe_size(first)}
         known["systems"] = [_list_scores(pair, 1) | _list_differences(pair) for pair in pairs]
         for name, n in cells:
-            known["systems"][n]["metrics"][name]["p_holm"] = ps[name, n]
+            holm_of = {"p_holm": ps[name, n], "holm_over": len(cells)}
+            known["systems"][n]["metrics"][name] |= holm_of
         known |= {"lower": first.lower} if first.lower else {}
         tell(json.dumps(round_floats(known | _remark_sides(systems))))
         return
@@ -423,11 +448,10 @@ def show_several(pairs: Sequence[ComparedPair], *, as_json: bool) -> None:
     tell(_describe_sides(systems))
     if first.lower:
         tell(f"lower is better: {', '.join(first.lower)}")
+    every = {f"{name} of {_letter(n + 1)}": pairs[n].found[name] for name, n in cells}
     tell(first.size.describe_interval({k: v for pair in pairs for k, v in pair.found.items()}))
-    tell(
-        f"{first.size.describe_p()}, corrected by Holm for {name_family(len(cells))} of this table"
-    )
-    both = {f"{name} of {_letter(n + 1)}": (pairs[n].found[name], ps[name, n]) for name, n in cells}
+    tell(first.size.describe_p(every, corrected))
+    both = {name: (each, p) for (name, each), p in zip(every.items(), ps.values(), strict=True)}
     if line := _describe_discord(both):
         tell(line)
     tell(f"right answers of one system alone: {spell_line('compare', first.a.file)} <one other>")
@@ -442,7 +466,7 @@ def _letter(number: int) -> str:
 def _spell_cell(pair: ComparedPair, name: str, system: str, p: float) -> list[str]:
     each = pair.found[name]
     own = [f"{each.second:.4f}", _spell_ends(pair.scores[1].get(name))]
-    return ["", system, *own, f"{each.mean:+.4f}", _spell_interval(each), spell_p(p)]
+    return ["", system, *own, f"{each.mean:+.4f}", _spell_interval(each), each.test.spell(p)]
 
 
 def _list_scores(pair: ComparedPair, side: int) -> dict[str, Any]:
@@ -454,7 +478,7 @@ def _list_scores(pair: ComparedPair, side: int) -> dict[str, Any]:
 
 def _remark_sides(systems: Mapping[str, Predicted]) -> dict[str, dict[str, str]]:
     """The remarks on systems, for programs."""
-    kinds = ("decided", "scored", "one_answer")
+    kinds = ("decided", "scored", "one_answer", "unbeaten")
     said = {
         kind: {name: text for name, own in systems.items() if (text := getattr(own, kind))}
         for kind in kinds
@@ -492,11 +516,14 @@ def _spell_ends(ends: tuple[float, float] | None) -> str:
 
 
 def _describe_sides(systems: Mapping[str, Predicted]) -> str:
-    """The file of each system, whether it has one answer to all, and whether these examples chose
-    its checkpoint.
+    """The file of each system, whether it has one answer to all or is below simple models, and
+    whether these examples chose its checkpoint.
     """
     lines = [f"{name}: {own.describe()}" for name, own in systems.items()]
     lines += [f"{name} {line}" for name, own in systems.items() if (line := own.one_answer)]
+    lines += [
+        f"{UNBEATEN}: {name}: {line}" for name, own in systems.items() if (line := own.unbeaten)
+    ]
     if chosen := {name: own.choices for name, own in systems.items() if own.choices}:
         best = ", ".join(f"{name} is the best of {n} validations" for name, n in chosen.items())
         lines.append(f"these examples chose checkpoints: {best}; a test split has no part in that")

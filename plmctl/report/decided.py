@@ -29,7 +29,7 @@ from plmctl.tasks.scores.below import TESTS
 from plmctl.tasks.scores.metrics import spell_metric
 from plmctl.tasks.task import Task, as_task
 from plmctl.use.calibrating import decide_by_kept
-from plmctl.use.simple_models import find_simple_ps
+from plmctl.use.simple_models import find_simple_tests
 
 
 class OtherScore(NamedTuple):
@@ -156,7 +156,7 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
         result["examples"] = {**result.get("examples", {}), "test": len(rows)}
         note, scored = _compare_times(tested, checkpoint, run), read_scored(run).get(tested.stem)
         changed.append("test")
-    tests = find_simple_ps(run, {split: found[split] for split in changed}, task)
+    tests = find_simple_tests(run, {split: found[split] for split in changed}, task)
     tests = {**result.get(TESTS, {}), **round_floats(tests)}
     result = {**result, "metrics": metrics, "intervals": intervals, TESTS: tests}
     own = tested.stem if tested else ""

@@ -5,6 +5,7 @@ someone else; and the scores that they have.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.analysis.runs import read_result
+from plmctl.analysis.runs import read_baselines, read_result
 from plmctl.analysis.scored import read_scored
 from plmctl.artifacts.loading import find
 from plmctl.core.errors import DataError, UsageError, did_you_mean, find_alike
@@ -27,17 +28,24 @@ from plmctl.storage.reading import parse_json
 from plmctl.tasks.readers.tag_spelling import describe_unmarked, respell
 from plmctl.tasks.scores import metrics, rouge
 from plmctl.tasks.scores import squad as squad_score
-from plmctl.tasks.scores.below import CHOICE, describe_one_answer, find_run
+from plmctl.tasks.scores.below import CHOICE, READ, describe_one_answer, find_run, list_unbeaten
 from plmctl.tasks.task import Task
 from plmctl.text.tabular import cells_of, kind_of, objects_of
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.use.calibrating import decide_by_kept
+from plmctl.use.simple_models import find_simple_tests
 
 FOLDERS = ("predictions", "eval")  # folders of a run, the first that has the split
 SIDES = ("gold", "golds", "guess")  # the columns that are compared
 LISTS = ("tags", "words")  # kinds whose rows are lists
 PAIR = frozenset({"paradigm", "id", "good", "bad", "right"})  # the columns of task=minimal_pairs
 LABELS = ("label", "labels", "tags")  # columns that often have the right answers
+# the name of a column of examples that belong together
+GROUP = re.compile(
+    r"(?:^|[^a-z])(?:article|author|bundle|conversation|dialog|doc|group|paragraph|passage|session"
+    r"|source|speaker|subject|thread|user)",
+    re.IGNORECASE,
+)
 SURE = 0.8  # the likeness of a column that a fix may name
 SUFFIXES = (".jsonl", ".csv", ".tsv")
 Row = dict[str, Any]
@@ -72,6 +80,7 @@ class Predicted:
         choices: The validations on these examples, of which the best one chose the checkpoint; 0
             where they chose nothing.
         scored: The file and conditions of `plmctl eval` that are not the run's own; "" for none.
+        unbeaten: A remark on models without pretraining that answer as well or better; "" for none.
     """
 
     file: Path
@@ -80,6 +89,7 @@ class Predicted:
     decided: str = ""
     choices: int = 0
     scored: str = ""
+    unbeaten: str = ""
 
     @property
     def one_answer(self) -> str:
@@ -101,8 +111,9 @@ def read_predicted(
     rows = _read_rows(file, columns, kind)
     task, run = None, (read_result(file.parent.parent) or {}) if inside else {}
     choices, scored = (run.get(CHOICE) or {}).get(file.stem, 0), ""
+    own = inside and file.parent.name == FOLDERS[0]
     if inside and (known := read_scored(file.parent.parent).get(file.stem)):
-        choices = choices if known.own else 0
+        choices, own = choices if known.own else 0, own or known.own
         scored = known.describe(best=name_best(file.parent.parent))
     simple = find_run(file.parent) or find_run(file.parent.parent)
     home = simple or (file.parent.parent if inside else None)
@@ -110,10 +121,22 @@ def read_predicted(
         task = read_task(home, plugins)
     if not rows:
         raise DataError("no predictions", file=file, fix="take a file with some")
+    how = ""
     if task is not None and file.parent == place / FOLDERS[0] and (kept := find_decided(place)):
-        rows, how = decide_by_kept(kept, task, rows)
-        return Predicted(file, rows, task, how, choices)
-    return Predicted(file, rows, task, choices=choices, scored=scored)
+        (rows, how), scored = decide_by_kept(kept, task, rows), ""
+    unbeaten = _find_unbeaten(file, rows, task) if own and task is not None else ""
+    return Predicted(file, rows, task, how, choices, scored, unbeaten)
+
+
+def _find_unbeaten(file: Path, rows: Sequence[Row], task: Task) -> str:
+    """The line of `finetune` on models without pretraining, on these predictions of its run."""
+    run, split = file.parent.parent, file.stem
+    simple = {name: known for name, known in read_baselines(run).items() if name == split}
+    if not simple or not task.metrics:
+        return ""
+    tests, read = find_simple_tests(run, {split: rows}, task), (read_result(run) or {}).get(READ)
+    how: Any = {"lower": task.directions.lower, "tests": tests, "read": read}
+    return "; ".join(list_unbeaten({split: task.score(rows)}, simple, task.metrics[0], **how))
 
 
 def refuse_pretrainings(places: Sequence[Path], split: str) -> None:
@@ -290,6 +313,20 @@ def _is_number(text: Any) -> bool:
         return math.isfinite(float(text))
     except (TypeError, ValueError):
         return False
+
+
+def find_group(left: Sequence[Row], right: Sequence[Row]) -> str:
+    """The column of examples that belong together, by its name; "" without one. Both sides have the
+    same values, and some of them several times.
+    """
+    for name in filter(GROUP.search, [key for key in left[0] if key not in (*SIDES, "id")]):
+        first, second, gold = (
+            [str(row.get(key)) for row in rows]
+            for rows, key in ((left, name), (right, name), (left, "gold"))
+        )
+        if first == second != gold and 1 < len({*first}) < len(first):
+            return name
+    return ""
 
 
 # --- what files without a task are scored by

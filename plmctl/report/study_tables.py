@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
-from plmctl.analysis.statistics import ALPHA, POWER, spell_p
+from plmctl.analysis.statistics import ALPHA, POWER
+from plmctl.core.rounding import spell_p
 from plmctl.core.terminal import counted
 from plmctl.report.page import TableBlock
 from plmctl.tasks.scores.metrics import spell_metric
@@ -17,7 +18,7 @@ READING = (
     " Verdict on the expected direction: held or not held where p < {alpha:g}, else undecided at"
     " this scale."
 )
-TESTED = "p: the paired test, corrected by Holm for {family} of this study."
+TESTED = "p: the same t-test over seeds, corrected by Holm for {family} of this study."
 ALONE = " Intervals are not corrected for the number of comparisons: each has its level alone."
 SHARED = " {name} has the p of {same}: its numbers are the same in another unit."
 UNTESTED = "There is no p here: it needs two seeds of an arm and of the baseline, and a spread."

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plmctl.analysis.paired import find_ps
+from plmctl.analysis.paired import find_tests
 from plmctl.analysis.runs import RunLog
 from plmctl.artifacts.loading import find, open_source, read_config
 from plmctl.config.asked import is_asked
@@ -261,7 +261,7 @@ def _conclude(session: Session, plan: FinetuningPlan) -> Path:
         task, plan.data["train"].examples, {name: split.examples for name, split in devs.items()}
     )
     optional[TESTS] = {
-        split: round_floats(find_ps(predicted[split], others, task.score, task.metrics[0]))
+        split: round_floats(find_tests(predicted[split], others, task.score, task.metrics[0]))
         for split, others in baselines.predictions.items()
     }
     footprint = measure_footprint(model, best, session.world.device)

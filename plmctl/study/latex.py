@@ -33,7 +33,7 @@ BOLD = (
 )
 DIFFERENCES = (
     " Difference from {baseline}, with its {level} interval by Student's $t$ over pairs of equal"
-    " seeds{welch}; $p$: the paired test, corrected by Holm for {count}.{alone}"
+    " seeds{welch}; $p$: the same $t$-test, corrected by Holm for {count}.{alone}"
 )
 NAMED = 4  # cells that the caption names where a study is not complete
 

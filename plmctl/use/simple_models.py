@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.analysis.paired import find_ps
+from plmctl.analysis.paired import find_tests
 from plmctl.analysis.runs import read_baselines, read_rows
 from plmctl.analysis.scored import find_tested
 from plmctl.artifacts.loading import Source
@@ -55,7 +55,7 @@ def compare_simple(
         known = own and _has_examples(run, split, len(answered.predictions))
         simple = {name: own for name, own in read_baselines(run).items() if known and name == split}
     first, lower = task.metrics[0], task.directions.lower
-    tests = find_simple_ps(run, {name: answered.predictions for name in simple}, task)
+    tests = find_simple_tests(run, {name: answered.predictions for name in simple}, task)
     if not own and not simple:
         simple, tests = _ask_linear(run, task, answered)
     scores = {split: answered.metrics}
@@ -96,9 +96,9 @@ def _score_test(
 
 def _ask_linear(
     run: Path, task: Task, answered: AnsweredSplit
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, float]]]:
-    """({split: {linear model of the run: its scores}}, {split: {model: p}}) on the rows of another
-    file; both are empty without labels, and where the model has other ones.
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """({split: {linear model of the run: its scores}}, {split: {model: its test}}) on the rows of
+    another file; both are empty without labels, and where the model has other ones.
     """
     names = dict.fromkeys(name for own in read_baselines(run).values() for name in own)
     folders = {name: folder_of(run, name) for name in names} if answered.metrics else {}
@@ -110,22 +110,22 @@ def _ask_linear(
     rows = {name: model.answer(task, answered.examples) for name, model in asked.items()}
     signatures = task.signatures  # those of the model's own scores
     scores = {name: task.score(own) for name, own in rows.items()}
-    tests = find_ps(answered.predictions, rows, task.score, task.metrics[0])
+    tests = find_tests(answered.predictions, rows, task.score, task.metrics[0])
     task.signatures = signatures
     return {answered.name: scores}, {answered.name: tests}
 
 
-def find_simple_ps(
+def find_simple_tests(
     run: Path, predictions: Mapping[str, Sequence[dict[str, Any]]], task: Task
-) -> dict[str, dict[str, float]]:
-    """{split: {model without pretraining: p of the difference between it and these predictions}};
-    older runs have no predictions of such models.
+) -> dict[str, dict[str, Any]]:
+    """{split: {model without pretraining: test of the difference to these predictions}}; older runs
+    have no predictions of such models.
     """
     known, found = read_baselines(run), {}
     for split in (name for name in predictions if name in known):
         files = {name: predictions_file(folder_of(run, name), split) for name in known[split]}
         others = {name: read_rows(file) for name, file in files.items() if file.is_file()}
-        found[split] = find_ps(predictions[split], others, task.score, task.metrics[0])
+        found[split] = find_tests(predictions[split], others, task.score, task.metrics[0])
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,14 +11,35 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from plmctl.analysis.paired import find_tests
+from plmctl.analysis.runs import RunLog
 from plmctl.cli.app import make_app
+from plmctl.config.build import build
 from plmctl.core.errors import DataError
 from plmctl.report import predicted
+from plmctl.report.card import make_card
 from plmctl.report.compare import align
-from plmctl.report.predicted import ColumnNames, Predicted, read_predicted
+from plmctl.report.predicted import ColumnNames, Predicted, find_group, read_predicted
+from plmctl.storage.atomic import write_json
 from plmctl.storage.settings_file import to_yaml
+from plmctl.tasks.predictions import write_predictions
+from plmctl.tasks.scores.below import FILE as BASELINES
+from plmctl.tasks.scores.below import TESTS, UNBEATEN, folder_of
+from plmctl.tasks.scores.swaps import SwapTest
+from plmctl.use.answering import AnsweredSplit
+from plmctl.use.simple_models import compare_simple
+from tests.command import plmctl
 from tests.report import fabricated
 
+CLASSES = {
+    "_target_": "plmctl.tasks.classification.Classification",
+    "name": "tickets",
+    "reader": {"_target_": "plmctl.tasks.readers.tables.Table", "splits": {"dev": ["dev.tsv"]}},
+    "columns": {"text": "text", "label": "label"},
+    "max_length": 8,
+    "metrics": ["accuracy"],
+    "path": "nowhere",
+}
 GOLD = ["pos", "neg", "pos", "neg", "pos", "pos", "neg", "neg"]
 LEFT = ["pos", "pos", "neg", "neg", "neg", "pos", "pos", "neg"]
 RIGHT = ["pos", "neg", "pos", "neg", "pos", "pos", "pos", "neg"]
@@ -48,7 +70,9 @@ def test_two_files_of_classes(tmp_path: Path) -> None:
     assert (accuracy["first"], accuracy["second"]) == (4 / 8, 7 / 8)
     assert accuracy["difference"] == pytest.approx(3 / 8)
     # three answers differ, all for the better: 2 of 8 swaps are as uneven
-    assert (accuracy["p"], accuracy["enumerated"]) == (2 / 8, True)
+    assert (accuracy["p"], accuracy["swaps"]) == (2 / 8, None)
+    assert (accuracy["test"], accuracy["correction"]) == ("swaps, exact", "not corrected")
+    assert found["mcnemar"]["test"] == "McNemar's test, exact"
     assert accuracy["low"] <= 3 / 8 <= accuracy["high"]
     assert found["mcnemar"]["first"] == 0
     assert found["mcnemar"]["second"] == 3
@@ -102,15 +126,7 @@ def test_what_stands_in_a_table(
 
 
 def test_a_run_is_scored_as_its_task(tmp_path: Path) -> None:
-    task = {
-        "_target_": "plmctl.tasks.classification.Classification",
-        "name": "cola",
-        "reader": {"_target_": "plmctl.tasks.readers.tables.Table", "splits": {"dev": ["dev.tsv"]}},
-        "columns": {"text": "text", "label": "label"},
-        "max_length": 8,
-        "metrics": ["matthews"],
-        "path": "nowhere",
-    }
+    task = {**CLASSES, "name": "cola", "metrics": ["matthews"]}
     runs = []
     for name, guesses in (("a", LEFT), ("b", RIGHT)):
         folder = fabricated.run(tmp_path / name, config={**fabricated.CONFIG, "task": task})
@@ -350,7 +366,7 @@ def test_several_systems_have_one_table_with_holm_over_all_of_it(tmp_path: Path)
         1,
     )
     pair = compared(*files[:2], "--metric", "accuracy")
-    assert accuracy == pair["metrics"]["accuracy"] | {"p_holm": 4 / 8}
+    assert accuracy == pair["metrics"]["accuracy"] | {"p_holm": 4 / 8, "holm_over": 2}
     assert best["mcnemar"] == pair["mcnemar"]
     table = invoke(*files, "--metric", "accuracy").output
     assert f"c: {files[2]}" in table
@@ -400,3 +416,84 @@ def test_pretrainings_are_refused_with_what_compares_them(
         predicted.refuse_pretrainings(places, "dev")
     write(places[0] / "dev.jsonl", ["pos"], ["pos"])
     predicted.refuse_pretrainings(places, "dev")  # one has answers
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A run with a model of words that is better on its dev split, by a metric."""
+    metric = request.param
+    draws = random.Random(5)
+    rows = {
+        name: [
+            {"id": str(n), "gold": gold, "guess": gold if draws.random() < right else other}
+            for n in range(200)
+            for gold, other in ["abcd"[n % 4] + draws.choice("abcd")]
+        ]
+        for name, right in (("own", 0.6), ("words", 0.7))
+    }
+    task = {**CLASSES, "metrics": [metric]}
+    score = build(task, path="task").score
+    values = {name: score(own)[metric] for name, own in rows.items()}
+    run = fabricated.tuned(tmp_path / "run", task, {"dev": {metric: values["own"]}}, rows["own"])
+    write_json(run / BASELINES, {"dev": {"words": {metric: values["words"]}}})
+    write_predictions(folder_of(run, "words"), "dev", rows["words"])
+    result = json.loads((run / "result.json").read_text())
+    tests = find_tests(rows["own"], {"words": rows["words"]}, score, metric)  # as finetune does
+    write_json(run / "result.json", result | {TESTS: {"dev": tests}, "examples": {"dev": 200}})
+    return run
+
+
+@pytest.mark.parametrize("tuned", ["accuracy", "macro_f1"], indirect=True)
+def test_the_same_question_has_one_p_in_all_commands(tuned: Path) -> None:
+    """Fine-tuning, eval, sheet, card, and compare of the run with the model of words."""
+    record = json.loads((tuned / "result.json").read_text())[TESTS]["dev"]["words"]
+    test = SwapTest.read(record)
+    rows = [json.loads(line) for line in (tuned / "predictions/dev.jsonl").open()]
+    config = RunLog.read_started(tuned).config
+    task: Any = build(config["task"], path="task")
+    assert test.way == ("exact" if task.metrics == ["accuracy"] else "9,999 random swaps")
+    assert 0.0002 < test.p < 0.9
+    source: Any = SimpleNamespace(run=tuned)
+    answered = AnsweredSplit("dev", [], rows, task.score(rows), {})
+    told = compare_simple(source, task, answered, tuned / "eval/dev.jsonl", own=True)
+    words, log = tuned / "baselines/words/dev.jsonl", tuned / "page.md"
+    plmctl("report", str(tuned), "--brief", "--out", str(log))
+    few = ("--samples", 100)
+    both = invoke(tuned, tuned, *few).output
+    several = invoke(tuned, tuned, words, *few).output
+    line = f"p {test.spell()}; p by swaps: {test.way}, not corrected"
+    for said in (told[UNBEATEN].text, log.read_text(), make_card(tuned, config), both, several):
+        assert line in " ".join(said.split())
+    for files in ((tuned, words), (words, tuned)):
+        (found,) = compared(*files, *few, "--seed", 7)["metrics"].values()
+        assert (found["p"], found["swaps"]) == (pytest.approx(test.p, rel=1e-5), test.swaps)
+    many = compared(tuned, words, words, *few)
+    assert list(many["unbeaten"]) == ["a"]
+    (found,) = many["systems"][1]["metrics"].values()
+    assert (found["p"], found["holm_over"]) == (pytest.approx(test.p, rel=1e-5), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("doc_id", "aabbccdd", True),
+        ("Document", "aaaabbbb", True),
+        ("doc_id", "abcdefgh", False),  # each row alone
+        ("doc_id", "aaaaaaaa", False),
+        ("docs", GOLD, False),  # the right answers
+        ("colour", "aabbccdd", False),
+    ],
+)
+def test_columns_of_groups_are_named_as_bundles(
+    tmp_path: Path, name: str, values: Any, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = []
+    for side, guesses in (("a", LEFT), ("b", RIGHT)):
+        rows = [",".join(row) for row in zip(GOLD, guesses, values, strict=True)]
+        files.append(tmp_path / f"{side}.csv")
+        files[-1].write_text("\n".join([f"gold,guess,{name}", *rows, ""]))
+    left, right = (read_predicted(file, "dev", ColumnNames(), None).rows for file in files)
+    assert find_group(left, right) == (name if told else "")
+    said = invoke(*files)
+    assert (f"--bundle {name}" in said.output + said.stderr + caplog.text) is told
+    assert compared(*files, "--bundle", name)["bundles"] == len({*values})

@@ -146,7 +146,7 @@ def test_the_verdict_on_decided_answers_has_their_own_test(
     write_predictions(folder_of(run, "words"), "dev", rows)
     write_json(run / BASELINES, {"dev": {"words": {"accuracy": 1.0}}})
     calibrate(run, monkeypatch, LabelDecision.fitted_on("dev", 2.0))
-    told = "is below that without pretraining (words 1.0000, p 0.5000)"
+    told = "is below that without pretraining (words 1.0000, p 0.5000; p by swaps: exact, not"
     assert told in words_of(run)
     assert told in make_card(run, RunLog.read_started(run).config)
     assert "no test" not in words_of(run)

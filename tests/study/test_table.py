@@ -472,7 +472,7 @@ def test_the_table_for_a_paper() -> None:
         r" Bold: the best mean of all arms, where its difference from a\_b \& c (of a\_b \& c from"
         r" all others) has $p < 0.05$."
         r" Difference from a\_b \& c, with its 95\% interval by Student's $t$"
-        r" over pairs of equal seeds; $p$: the paired test, corrected by Holm for all"
+        r" over pairs of equal seeds; $p$: the same $t$-test, corrected by Holm for all"
         r" 2 comparisons. Intervals are not corrected for the number of comparisons: each has its"
         r" level alone.}",
         r"\begin{tabular}{lrrr}",
@@ -650,7 +650,7 @@ def test_equal_differences_have_no_p(
     assert f"{equal}." in page
     head, cells = make_metric_table([toy]).head, make_metric_table([toy]).rows[0]
     assert dict(zip(head, cells, strict=True))["p (Holm)"] == "-"
-    assert "paired test, corrected by Holm for the one comparison" in page
+    assert "t-test over seeds, corrected by Holm for the one comparison" in page
 
 
 def test_curves_over_every_axis(plan: StudyPlan, here: Path) -> None:

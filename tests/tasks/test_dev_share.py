@@ -325,7 +325,8 @@ def test_the_score_is_of_what_training_has_not_seen(
     assert len(scored) == 6
     words = (run / "baselines" / "words" / "dev.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in words] == [row["id"] for row in scored]
-    assert json.loads((run / "result.json").read_text())["p_of_baselines"]["dev"]["words"] == 1
+    tests = json.loads((run / "result.json").read_text())["p_of_baselines"]["dev"]
+    assert tests["words"] == {"p": 1, "swaps": None}
 
     def rows(*more: str) -> int:
         words = [f"checkpoint={run}", f"out={tmp_path / 'out'}", *more]

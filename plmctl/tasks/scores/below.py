@@ -5,7 +5,7 @@ the split may have chosen the checkpoint.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import counted
 from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores.metrics import is_larger_better
+from plmctl.tasks.scores.swaps import ALONE, SwapTest
 
 FILE = "baselines.json"  # a file of a run: the scores of models without pretraining
-TESTS = "p_of_baselines"  # the entry of result.json with the p-values of their differences
+TESTS = "p_of_baselines"  # the entry of result.json: {split: {model: the record of a SwapTest}}
 CHOICE = "chosen_on"  # the entry of result.json: {split: the validations of which it took the best}
 LEAKED = "texts_in_train"  # the entry of result.json: {split: its examples with a text of train}
 READ = "training_examples"  # the entry of result.json: how many the models have read, and all
@@ -57,7 +58,7 @@ def list_unbeaten(
     metric: str,
     *,
     lower: Collection[str] = (),
-    tests: Mapping[str, Mapping[str, float]] | None = None,
+    tests: Mapping[str, Mapping[str, Any]] | None = None,
     read: Mapping[str, int] | None = None,
 ) -> list[str]:
     """A line for each split on which a model without pretraining has as good a score, or a better
@@ -68,7 +69,7 @@ def list_unbeaten(
         simple: The scores of the others, on the same examples.
         metric: the first one of the task.
         lower: The metrics of the task of which a lower value is better.
-        tests: {split: {model: p of the difference on the same examples}}, as far as it was tested.
+        tests: The entry TESTS of result.json, as far as models were tested on the same examples.
         read: The entry READ of result.json.
     """
     lines, sign = [], 1 if is_larger_better(metric, lower) else -1
@@ -81,12 +82,15 @@ def list_unbeaten(
         named = [name for name, gain in ahead.items() if gain > 0 or (gain == 0 and not worse)]
         if not named:
             continue
-        tested = {name: p for name, p in (tests or {}).get(split, {}).items() if name in named}
-        how, end = _judge([*tested.values()]) if worse else ("is no better than", "answers as well")
+        records = (tests or {}).get(split, {})
+        tested = {name: SwapTest.read(records[name]) for name in named if name in records}
+        judged = [test.p for test in tested.values()]
+        how, end = _judge(judged) if worse else ("is no better than", "answers as well")
         others = ", ".join(
-            f"{name} {known[name]:.4f}" + (f", p {tested[name]:.4f}" if name in tested else "")
+            f"{name} {known[name]:.4f}" + (f", p {tested[name].spell()}" if name in tested else "")
             for name in named
         )
+        others += _describe_tests(tested.values())
         lines.append(
             f"{split}: {metric} {value:.4f} {how} without pretraining ({others}): a simple"
             f" model, trained in seconds, {end}{describe_read(read)}"
@@ -138,6 +142,14 @@ def describe_one_answer(rows: Predictions) -> str:
         return ""
     short = guess if len(guess) <= SHOWN else f"{guess[:SHOWN]}..."
     return f"gives the answer {short!r} to all {counted(len(rows), 'row')}"
+
+
+def _describe_tests(tests: Iterable[SwapTest]) -> str:
+    """`; p by swaps: exact, not corrected`; "" where there is no p-value, or one of an earlier
+    version.
+    """
+    ways = dict.fromkeys(test.way for test in tests)
+    return f"; p by swaps: {' or '.join(ways)}, {ALONE}" if ways and all(ways) else ""
 
 
 def _judge(tested: Sequence[float]) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from plmctl.tasks.record import Predictions
+from plmctl.tasks.scores.swaps import SummedScore, Swaps
 
 ROOM = 1 << 21  # numbers of a table of draws that is made at once
 PARTS: tuple[Part, ...] = ("f1", "precision", "recall")
@@ -71,9 +72,16 @@ class ClassCounts:
             for side in range(3)
         ]
 
-    def differ(self, n: int) -> np.ndarray:
-        """[n] bool: whether an example and that `n` behind it have other counts."""
-        return self.cell[:n] != self.cell[n:]
+    def add_up(self, value: Callable[[Counts], np.ndarray]) -> SummedScore:
+        """This function of the counts as one of sums."""
+        table = np.zeros((self.cells, 3, self.classes))
+        for side, pairs in enumerate(self.sides):
+            np.add.at(table[:, side], tuple(pairs.T), 1)
+
+        def read(sums: np.ndarray) -> np.ndarray:
+            return value(Counts(*sums.reshape(len(sums), 3, -1).transpose(1, 0, 2)))
+
+        return SummedScore(table.reshape(self.cells, -1), self.cell, read)
 
     def count(self, picks: np.ndarray) -> Iterator[Counts]:
         """The counts of draws, blocks of them.
@@ -114,9 +122,13 @@ class OfCounts:
         """[R] the scores of draws, [R, n] numbers of examples."""
         return np.concatenate([self.value(each) for each in self.counts.count(picks)])
 
-    def differ(self, n: int) -> np.ndarray:
-        """As that of `ClassCounts`."""
-        return self.counts.differ(n)
+    def add_up(self) -> SummedScore:
+        """This score as a function of sums."""
+        return self.counts.add_up(self.value)
+
+    def list_swaps(self, n: int) -> Swaps:
+        """As that of `SummedScore`."""
+        return self.add_up().list_swaps(n)
 
 
 @dataclass(frozen=True)
@@ -140,9 +152,13 @@ class ClassMean:
         """As that of `OfCounts`."""
         return np.concatenate([self._value(each) for each in self.counts.count(picks)])
 
-    def differ(self, n: int) -> np.ndarray:
-        """As that of `ClassCounts`."""
-        return self.counts.differ(n)
+    def add_up(self) -> SummedScore:
+        """This score as a function of sums."""
+        return self.counts.add_up(self._value)
+
+    def list_swaps(self, n: int) -> Swaps:
+        """As that of `SummedScore`."""
+        return self.add_up().list_swaps(n)
 
     def _keep(self, counts: Counts) -> np.ndarray:
         kept = counts.among(self.among)

@@ -14,6 +14,7 @@ import numpy as np
 from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.class_counts import ROOM, ClassMean, OfCounts, divide, find_candidates
+from plmctl.tasks.scores.swaps import SLOW, SummedScore, Swaps
 
 Score = Callable[[Predictions], Mapping[str, float]]
 EQUAL = 1e-9
@@ -49,10 +50,13 @@ class Sums:
         counts = (np.stack([np.bincount(row, minlength=m) for row in block]) for block in blocks)
         return np.concatenate([self.value(each @ self.parts) for each in counts])
 
-    def differ(self, n: int) -> np.ndarray:
-        """[n] bool: whether an example and that `n` behind it add different things."""
-        found: np.ndarray = (self.parts[:n] != self.parts[n:]).any(1)
-        return found
+    def add_up(self) -> SummedScore:
+        """Itself, with a cell for each example."""
+        return SummedScore(self.parts, np.arange(len(self.parts)), self.value)
+
+    def list_swaps(self, n: int) -> Swaps:
+        """As that of `SummedScore`."""
+        return self.add_up().list_swaps(n)
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,22 @@ class Whole:
         drawn = ([self.rows[index] for index in row] for row in picks.tolist())
         return np.array([self.score(rows) for rows in drawn])
 
-    def differ(self, n: int) -> np.ndarray:
-        """As that of `Sums`."""
-        return np.array([self.rows[index] != self.rows[n + index] for index in range(n)])
+    def list_swaps(self, n: int) -> Swaps:
+        """As that of `SummedScore`; fewer random ones, as each takes long."""
+        places = [index for index in range(n) if self.rows[index] != self.rows[n + index]]
+        places.sort(key=lambda index: str(self.rows[index].get("id")))
+        numbers = np.arange(2 * n).reshape(2, n)
+
+        def subtract(signs: np.ndarray) -> np.ndarray:
+            found = []
+            for each in signs:
+                sides = numbers.copy()
+                sides[:, places] = np.where(each < 0, sides[::-1, places], sides[:, places])
+                found.append(np.subtract(*self(sides[::-1])))
+            return np.array(found)
+
+        ones = np.ones(len(places))
+        return Swaps(ones.astype(np.int64), ones, subtract, most=SLOW, states=SLOW)
 
 
 @dataclass(frozen=True)
@@ -89,10 +106,23 @@ class MeanOf:
         found: np.ndarray = np.mean([form(picks) for form in self.forms], axis=0)
         return found
 
-    def differ(self, n: int) -> np.ndarray:
-        """As that of `Sums`."""
-        found: np.ndarray = np.any([form.differ(n) for form in self.forms], axis=0)
-        return found
+    def add_up(self) -> SummedScore:
+        """The sums of all these scores."""
+        every = [form.add_up() for form in self.forms]
+        table = np.concatenate([each.table[each.cell] for each in every], 1)
+        ends = np.cumsum([each.table.shape[1] for each in every])[:-1]
+
+        def average(sums: np.ndarray) -> np.ndarray:
+            sides = np.split(sums, ends, axis=1)
+            values = [each.value(side) for each, side in zip(every, sides, strict=True)]
+            found: np.ndarray = np.mean(values, axis=0)
+            return found
+
+        return SummedScore(table, np.arange(len(table)), average)
+
+    def list_swaps(self, n: int) -> Swaps:
+        """As that of `SummedScore`."""
+        return self.add_up().list_swaps(n)
 
 
 Form = Sums | OfCounts | ClassMean | MeanOf | Whole

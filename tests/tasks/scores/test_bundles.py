@@ -101,7 +101,7 @@ def test_compare_counts_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "100 random draws of whole bundles, the same for both (paired bootstrap)" in out
     assert "; 12 bundles are few" in out
     assert "right in a alone: 0 examples; in b alone: 1; more right in a: 0 bundles; in b: 1" in out
-    assert "McNemar by bundles" in out
+    assert "sign test of bundles: p 1.0000 (exact, not corrected)" in out
 
 
 def test_bundles_are_tested_by_their_right_answers() -> None:
