@@ -59,6 +59,7 @@ REFITTED = {
     THRESHOLD: ("threshold", "it was chosen on these rows: {metrics} of others are often worse"),
 }
 TEMPERED = "; the temperature was fitted on these rows: that of others is often larger"
+UNCHANGED = "loss of the answers without the decision"
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,7 @@ def conclude_answers(
         "scored": Told(task.describe_scoring(examples)),
         "split": Told("" if new_texts else whole),
         **(describe_decision(chosen, told, predictions) if chosen and told else {}),
+        "loss": Told(UNCHANGED if changed and "loss" in metrics else ""),
         **(_describe_effect(before, predictions, task.metrics, own) if changed else {}),
     }
     scored = not new_texts or inference.is_answered(examples)
@@ -210,12 +212,11 @@ def _describe_effect(
         metrics: The metrics of the task.
         own: The parts of the decision that were fitted to these rows.
     """
-    said = {"loss": Told("loss of the answers without the decision")}
     effects = {"log loss": describe_loss(before, after)}
     if error := describe_calibration(before, after):
         effects["calibration error"] = error
     more = TEMPERED if TEMPERATURE in own else ""
-    said |= {topic: replace(told, text=told.text + more) for topic, told in effects.items()}
+    said = {topic: replace(told, text=told.text + more) for topic, told in effects.items()}
     known = [REFITTED[part] for part in own if part in REFITTED]
     return said | {topic: Told(words.format(metrics=", ".join(metrics))) for topic, words in known}
 

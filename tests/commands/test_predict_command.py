@@ -173,7 +173,10 @@ def test_a_simple_model_is_scored_as_its_run_is(run: Path, tmp_path: Path) -> No
 def test_a_calibrated_simple_model_says_nothing_of_it(run: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(run / "baselines" / "words", tmp_path / "words"))
     how = ["calibrate=[temperature]", f"out={tmp_path}/eval", "--json"]
-    assert "temperature" in plmctl("eval", str(folder), *how)
+    scored = json.loads(plmctl("eval", str(folder), *how))
+    assert ("log loss" in scored, "loss" in scored["remarks"]) == (True, False)
+    assert [*scored["decision"]["fitted"]] == ["temperature"]
+    assert "probabilities" not in scored
     texts = write_texts(tmp_path / "new.txt", 3)
     words = (str(folder), f"input={texts}", f"out={tmp_path}/a.csv", "--json")
     found = json.loads(plmctl("predict", *words))
