@@ -99,8 +99,12 @@ def arms(study: StudyFolder) -> list[Block]:
         if only and name not in known:
             continue
         own = settings if isinstance(settings, dict) else {"overrides": settings}
-        words = [str(word) for part in ("overrides", "finetune") for word in own.get(part) or []]
-        parts = ("overrides", "finetune")
+        parts = {"overrides": "", "finetune": "fine-tuning: ", "inject": "inject: "}
+        words = [
+            f"{before}{' '.join(map(str, own[part]))}"
+            for part, before in parts.items()
+            if own.get(part)
+        ]
         other = [f"{key}={value}" for key, value in own.items() if key not in parts]
         baseline = " (baseline)" if name == study.settings.get("baseline") else ""
         rows.append([f"{name}{baseline}", " ".join([*other, *words])])

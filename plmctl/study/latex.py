@@ -35,6 +35,7 @@ DIFFERENCES = (
     " Difference from {baseline}, with its {level} interval by Student's $t$ over pairs of equal"
     " seeds{welch}; $p$: the same $t$-test, corrected by Holm for {count}.{alone}"
 )
+NEXT = 50  # letters next to a metric: a longer text makes the columns of its table wider
 NAMED = 4  # cells that the caption names where a study is not complete
 
 
@@ -51,11 +52,12 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     counted = len({row["n"] for row in rows}) > 1  # then a column says how many seeds an arm has
     difference = f"difference [{escape(name_level(record))} interval]"
     head = ["arm", *(["$n$"] if counted else []), r"mean $\pm$ sd", difference, "$p$"]
+    floors = {name: spell_floors(own) for name, own in (record.get("floors") or {}).items()}
     body: list[str] = []
     for name, arms in metrics.items():
         arrow = r"$\downarrow$" if name in lower else r"$\uparrow$"
-        floors = spell_floors((record.get("floors") or {}).get(name) or {})
-        below = f" ({escape(floors)})" if floors else ""
+        own = floors.get(name, "")
+        below = f" ({escape(own)})" if own and len(own) <= NEXT else ""
         title = rf"\emph{{{escape(name_metric(arms))}}} {arrow}{below}"
         title = rf"\multicolumn{{{len(head)}}}{{l}}{{{title}}}"
         cells = _list_cells(arms, best[name], counted)
@@ -63,7 +65,9 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
         body += [r"\midrule", title + r" \\", *map(join_cells, lines)]
     caption = f"{escape(str(record['title']))}. {_explain(record, any(best.values()))}"
     columns = f"l{'r' * (len(head) - 1)}"
-    notes = record.get("notes") or ()
+    long = {name: own for name, own in floors.items() if len(own) > NEXT}
+    notes = [f"{name}, without pretraining: {own}" for name, own in long.items()]
+    notes += record.get("notes") or ()
     text = format_table(caption, columns, join_cells(head), body, notes)
     return "\n".join([*list_needs(text, "plmctl ablate"), *_comment_missing(record), text])
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from plmctl.analysis.runs import RunLog
 from plmctl.cli.app import make_app
 from plmctl.report import study_panels
-from plmctl.report.page import Chart, Paragraph, render_html
+from plmctl.report.page import Chart, Paragraph, TableBlock, render_html
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import find_subject
 from plmctl.report.write import make_blocks
@@ -54,6 +54,13 @@ def test_a_finished_study(study: Path) -> None:
     assert "Of what it is; higher is better." in text
     assert text.count("<svg") == 3  # one metric with its differences, one curve
     assert text.count("<polyline") == 3
+
+
+def test_the_settings_of_an_arm_say_whose_they_are(tmp_path: Path) -> None:
+    arms = {"a": ["optim.lr=1"], "b": {"finetune": ["optim.lr=2", "seed=1"], "times": 2}}
+    (table,) = study_panels.arms.draw(StudyFolder(tmp_path, {"arms": arms}, None))
+    assert isinstance(table, TableBlock)
+    assert table.rows == [["a", "optim.lr=1"], ["b", "times=2 fine-tuning: optim.lr=2 seed=1"]]
 
 
 def test_a_study_begins_with_its_findings(study: Path) -> None:

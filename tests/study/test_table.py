@@ -571,6 +571,17 @@ def test_arms_in_chinese_need_a_package() -> None:
     assert greek.splitlines()[1] == "% letters that are not Latin: XeLaTeX instead of LaTeX"
 
 
+def test_long_values_without_pretraining_stand_below_the_table() -> None:
+    """Next to the metric they would be wider than the line."""
+    rows, floors = [_row("f1", "a", 0.5, 0.1)], {"words and pairs of words of a text": 0.25}
+    short, long = (
+        format_latex({**RECORD, "rows": rows, "floors": {"f1": own}}, [])
+        for own in (floors, floors | {"most frequent": 0.5})
+    )
+    assert r"$\uparrow$ (words and pairs of words of a text: 0.25)" in short
+    assert "f1, without pretraining: words and pairs of words of a text: 0.25; most" in long
+
+
 def test_signs_that_latex_lacks() -> None:
     assert escape("«a»  50% – né 全") == r"$\ll$a$\gg$ 50\% – né 全"
     assert escape("⟦a → b⟧ 5″ ∈ ±1") == r"[a $\to$ b] 5'' [element of] ±1"
