@@ -38,6 +38,7 @@ LATER: dict[tuple[str, str], Any] = {  # defaults of later settings: they make n
     **{(verb, "train.pause_at"): None for verb in ("pretrain", "finetune", "distill", "graph")},
     **{(verb, "origin"): None for verb in ("pretrain", "finetune", "distill")},
     **{(verb, "task.reader.merged_by"): None for verb in ("finetune", "distill", "eval", "attack")},
+    **{(verb, "task.stratified"): False for verb in ("finetune", "distill", "eval", "attack")},
     ("embed", "dimensions"): None,
     ("eval", "task.seeds"): [],
     ("eval", "only"): None,

@@ -35,6 +35,7 @@ class Splits:
             `dev_share` is then a share of the rest.
         folds: The parts of the training examples, one of which is dev; None: `dev_share` decides.
         fold: The number of the part that is dev, from 0.
+        stratified: Whether all parts have the same share of each label.
         change: A change of the examples of a split or file after they are read.
         streams: Whether `change` leaves single unlabelled examples as they are.
 
@@ -51,6 +52,7 @@ class Splits:
     test_share: float | None = None
     folds: int | None = None
     fold: int = 0
+    stratified: bool = False
     change: Callable[[list[Example]], list[Example]] = list
     streams: bool = True
 
@@ -158,17 +160,21 @@ class Splits:
         """The parts of the training examples: train, dev and test.
 
         Args:
-            balanced: Whether dev and test have the same share of each label. Runs hold their dev
-                out without it, so that those of older versions find the same one.
+            balanced: Whether dev and test have the same share of each label, as with `stratified`.
+                Runs hold their dev out without it, so that those of older versions find the same
+                one.
         """
-        how: Any = {"unit": self.unit, "labels": self.labels, "balanced": balanced}
+        one: Any = {"unit": self.unit, "labels": self.labels}
+        how: Any = {**one, "balanced": balanced or self.stratified}
+        if self.stratified and not any(self.labels(example) for example in train):
+            allowed = "false: no example of this task has a label"
+            raise ConfigError("task.stratified", True, allowed, fix="task.stratified=false")
         test: list[Example] = []
         dev: list[Example] = []
         if self.tested_share:
             train, test = hold_out(train, self.tested_share, **how)
         if self.folds and self.held_share:
-            one: Any = {"unit": self.unit, "labels": self.labels}
-            train, dev = take_fold(train, self.fold, self.folds, **one)
+            train, dev = take_fold(train, self.fold, self.folds, **one, stratified=self.stratified)
         elif self.held_share:
             train, dev = hold_out(train, self.held_share, **how)
         return {"train": [*train], "dev": dev, "test": test}

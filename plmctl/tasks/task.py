@@ -61,6 +61,7 @@ class TaskSettings:
         folds: parts into which the training examples are cut, for cross-validation: one is dev,
             and a dev file is not read; None: `dev_share` says what is dev.
         fold: the number of the part that is dev, from 0.
+        stratified: Whether the parts of the training examples have the same share of each label.
     """
 
     name: str
@@ -75,6 +76,7 @@ class TaskSettings:
     test_share: float | None = None
     folds: int | None = None
     fold: int = 0
+    stratified: bool = False
 
 
 def signature_of(settings: type[TaskSettings]) -> inspect.Signature:
@@ -155,6 +157,7 @@ class Task(Objective):
             test_share=settings.test_share,
             folds=settings.folds,
             fold=settings.fold,
+            stratified=settings.stratified,
             change=partial(_settle, self),
             streams=answer is None or answer.streams,
         )

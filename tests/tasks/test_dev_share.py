@@ -134,6 +134,55 @@ def test_train_of_each_fold_has_all_labels_of_its_dev(folds: int) -> None:
     assert devs == Counter(row for row in rows if row not in alone)
 
 
+@pytest.mark.parametrize("folds", [2, 3, 5, 7])
+def test_stratified_folds_have_the_counts_of_scikit_learn(folds: int) -> None:
+    sklearn = pytest.importorskip("sklearn.model_selection")
+    labels = [["usual", "seldom", "rare"][(n % 2 == 0) + (n % 6 == 0)] for n in range(101)]
+    rows = [(f"text {n}", label) for n, label in enumerate(labels)]
+    how = {"unit": lambda row: row[0], "labels": lambda row: [row[1]]}
+    parts = [take_fold(rows, fold, folds, **how, stratified=True) for fold in range(folds)]
+    theirs = sklearn.StratifiedKFold(folds).split(rows, labels)
+    wanted = [Counter(labels[place] for place in own) for _, own in theirs]
+    found = [Counter(label for _, label in dev) for _, dev in parts]
+    for label in set(labels):
+        assert sorted(own[label] for own in found) == sorted(own[label] for own in wanted)
+    sizes = sorted(sum(own.values()) for own in found)
+    assert sizes == sorted(sum(own.values()) for own in wanted)
+    assert sorted(row for _, dev in parts for row in dev) == sorted(rows)
+    assert all(sorted(train + dev) == sorted(rows) for train, dev in parts)
+
+
+def test_stratified_folds_keep_groups() -> None:
+    """Each fold has the share of each label to half of the largest group."""
+    rows = [(n // 4, "yes" if n % 20 < 4 else "no") for n in range(240)]  # 12 groups yes, 48 no
+    rows += [(100 + n, label) for n in range(10) for label in ("yes", "no", "no")]  # mixed
+    how = {"unit": lambda row: str(row[0]), "labels": lambda row: [row[1]]}
+    parts = [take_fold(rows, fold, 5, **how, stratified=True) for fold in range(5)]
+    assert not any({n for n, _ in train} & {n for n, _ in dev} for train, dev in parts)
+    for label, count in Counter(label for _, label in rows).items():
+        shares = [sum(own == label for _, own in dev) for _, dev in parts]
+        assert sum(shares) == count
+        assert max(abs(share - count / 5) for share in shares) <= 2
+    several = [(n, labels) for n in range(60) for labels in [[f"t{n % 3}", f"u{n % 4}"]]]
+    how = {"unit": lambda row: str(row[0]), "labels": lambda row: row[1]}
+    devs = [take_fold(several, fold, 5, **how, stratified=True)[1] for fold in range(5)]
+    for label in ("t0", "t1", "t2", "u0", "u1", "u2", "u3"):
+        counts = [sum(label in own for _, own in dev) for dev in devs]
+        assert max(counts) - min(counts) <= 2
+
+
+def test_a_run_records_whether_its_parts_are_stratified(tmp_path: Path) -> None:
+    lines = [f"text {n}\t{'yes' if n % 4 else 'no'}" for n in range(40)]
+    (tmp_path / "all.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
+    for words in (["task.folds=5", "task.fold=2"], ["task.dev_share=0.2"]):
+        part = task(tmp_path / "all.tsv", "task.stratified=true", *words)
+        assert Counter(example.label for example in part.read("dev")) == {"yes": 6, "no": 2}
+    (tmp_path / "all.tsv").write_text("text\tlabel\n" + "a\t1\nb\t2\nc\t3\n")
+    scores = task(tmp_path / "all.tsv", "task=regression", "task.stratified=true", "task.folds=2")
+    with pytest.raises(ConfigError, match=r"task\.stratified=True: false: no example of this task"):
+        scores.read("dev")
+
+
 def test_rows_of_one_group_are_in_one_fold(tmp_path: Path) -> None:
     lines = [f"text {n}\tyes\tpatient {n % 7}" for n in range(40)]
     (tmp_path / "all.tsv").write_text("text\tlabel\twho\n" + "\n".join(lines) + "\n")

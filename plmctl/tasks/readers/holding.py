@@ -17,6 +17,7 @@ def take_fold(
     *,
     unit: Callable[[Example], str],
     labels: Callable[[Example], Iterable[str]],
+    stratified: bool = False,
 ) -> tuple[list[Example], list[Example]]:
     """(train, dev) of one of `folds` parts, each of which is dev once; in the order of `examples`.
 
@@ -24,12 +25,15 @@ def take_fold(
     to the part with the fewest examples: the parts are about equally large. All `labels` of dev
     occur in train, too. If one part has all examples of a label, a unit of it goes to another part;
     a label with one unit is in no dev.
+
+    With `stratified`, parts have the same share of each label: where a unit is an example with one
+    label, their numbers differ by 1 at most.
     """
     sizes = Counter(unit(example) for example in examples)
-    parts, filled = dict[str, int](), [0] * folds
-    for key in sorted(sizes, key=lambda key: hashlib.sha256(key.encode()).digest()):
-        parts[key] = filled.index(min(filled))
-        filled[parts[key]] += sizes[key]
+    owned: dict[str, Counter[str]] = {key: Counter() for key in sizes}
+    for example in examples if stratified else ():
+        owned[unit(example)].update(labels(example))
+    parts, filled = _deal(sizes, owned, folds)
     units = find_units(examples, unit=unit, labels=labels).values()
     for keys in units:
         if len(keys) > 1 and len({parts[key] for key in keys}) == 1:
@@ -43,6 +47,36 @@ def take_fold(
     for example in examples:
         sides[parts[unit(example)] == fold].append(example)
     return sides
+
+
+def _deal(
+    sizes: Mapping[str, int], owned: Mapping[str, Counter[str]], folds: int
+) -> tuple[dict[str, int], list[int]]:
+    """(the part of each unit, the examples of each part). A unit goes to the part with the least of
+    its labels, then to the one with the fewest examples; units of the rarest label come first,
+    large ones before small ones.
+
+    Args:
+        sizes: The examples of each unit.
+        owned: The labels of each unit that are divided evenly, with their numbers.
+        folds: The number of parts.
+    """
+    counts = sum(owned.values(), Counter[str]())
+
+    def rank(key: str) -> tuple[int, str, int, bytes]:
+        rarest = min(((counts[label], label) for label in owned[key]), default=(0, ""))
+        large = sizes[key] if owned[key] else 0
+        return (*rarest, -large, hashlib.sha256(key.encode()).digest())
+
+    parts, filled, taken = dict[str, int](), [0] * folds, [Counter[str]() for _ in range(folds)]
+    for key in sorted(sizes, key=rank):
+        own = owned[key].items()
+        shares = [sum(n * held[label] / counts[label] for label, n in own) for held in taken]
+        loads = [*zip(shares, filled, strict=True)]
+        parts[key] = loads.index(min(loads))
+        filled[parts[key]] += sizes[key]
+        taken[parts[key]].update(owned[key])
+    return parts, filled
 
 
 def find_units(
