@@ -41,6 +41,7 @@ LATER: dict[tuple[str, str], Any] = {  # defaults of later settings: they make n
     **{(verb, "task.stratified"): False for verb in ("finetune", "distill", "eval", "attack")},
     ("embed", "dimensions"): None,
     ("eval", "task.seeds"): [],
+    ("eval", "task.unit"): "word",
     ("eval", "only"): None,
     ("eval", "abstain"): None,
     **{(verb, "sentence"): None for verb in ("finetune", "distill")},

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -45,6 +45,8 @@ class TimedWord:
     Args:
         place: Its number in the sentence, from 1.
         time: Its reading time; None: unknown.
+        tokens: Its pieces: the number in the sentence, from 1, the id, and `log p` in nats, which
+            is None for a piece that is not scored.
     """
 
     sentence: str
@@ -52,6 +54,7 @@ class TimedWord:
     text: str
     time: float | None = None
     bits: float = 0.0
+    tokens: Sequence[tuple[int, int, float | None]] = ()
 
 
 @part_of("probe")
@@ -79,6 +82,8 @@ class Surprisal(Probe):
             the regressions have none.
         spillover: Words before a word that count, too.
         folds: Parts of the words, each predicted by regressions on the others.
+        unit: The rows of `out`: "word", with its bits; or "token", with its word, its id and
+            `log_prob`, the natural logarithm. The sum of a word is `- ln 2` times its bits.
     """
 
     path: str | None = None
@@ -87,6 +92,7 @@ class Surprisal(Probe):
     frequencies: str | None = None
     spillover: Whole = 1
     folds: Count = 10
+    unit: Literal["word", "token"] = "word"
 
     def __post_init__(self) -> None:
         if self.folds < 2:
@@ -143,10 +149,7 @@ class Surprisal(Probe):
             if few := self._remark_few(words):
                 extra["too few words"] = Told(few)
         if out is not None:
-            rows = [
-                {"sentence": w.sentence, "place": w.place, "word": w.text, "bits": round(w.bits, 6)}
-                for w in words
-            ]
+            rows = [row for word in words for row in ROWS[self.unit](word, loaded.tokenizer)]
             extra["surprisals"] = str(write_rows(out, rows))
         name = Path(self.path or "").name
         return ScoreTable("surprisal", {name: scores}, extra, {name: intervals}, {name: compared})
@@ -175,9 +178,14 @@ class Surprisal(Probe):
             [ids for ids, _ in divided]
         )
         found: list[TimedWord] = []
-        for own, (_, owner), values in zip(sentences, divided, logs, strict=True):
+        for own, (ids, owner), values in zip(sentences, divided, logs, strict=True):
             bits = np.bincount(owner, weights=-values / np.log(2), minlength=len(own))
-            found += [replace(word, bits=float(b)) for word, b in zip(own, bits, strict=True)]
+            scored = {number for row in scoring.rows(ids) for number in row.numbers}
+            known = [float(value) if n in scored else None for n, value in enumerate(values)]
+            pieces = [*zip(range(1, len(ids) + 1), ids, known, strict=True)]
+            for number, word in enumerate(own):
+                mine = [pieces[n] for n in np.flatnonzero(owner == number)]
+                found.append(replace(word, bits=float(bits[number]), tokens=mine))
         return found
 
     def compare(self, words: Sequence[TimedWord]) -> np.ndarray:
@@ -248,6 +256,24 @@ class Surprisal(Probe):
         base = [np.ones(len(used)), place[used], *(own[at] for own in columns for at in behind)]
         bits = np.array([word.bits for word in words])
         return np.stack(base, 1), np.stack([bits[at] for at in behind], 1), times[used]
+
+
+def _spell_word(word: TimedWord, tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
+    named = {"sentence": word.sentence, "place": word.place, "word": word.text}
+    yield {**named, "bits": round(word.bits, 6)}
+
+
+def _spell_tokens(word: TimedWord, tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
+    for place, number, log in word.tokens:
+        named = {"sentence": word.sentence, "place": place, "word": word.text}
+        (token,) = tokenizer.show([number])
+        yield {**named, "token": token, "id": number, "log_prob": log}
+
+
+ROWS: Mapping[str, Callable[[TimedWord, Tokenizer], Iterator[dict[str, Any]]]] = {
+    "word": _spell_word,
+    "token": _spell_tokens,
+}
 
 
 def _predict(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> np.ndarray:

@@ -12,11 +12,12 @@ import pytest
 import torch
 from scipy import stats
 
+from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.probes.base import Opened
-from plmctl.probes.surprisal import Surprisal, TimedWord
+from plmctl.probes.surprisal import ROWS, Surprisal, TimedWord
 from plmctl.training.device.precision import Precision
-from plmctl.use.likelihood import Likelihood, find_ways, make_scoring
+from plmctl.use.likelihood import Likelihood, Way, find_ways, make_scoring
 from tests.probes.test_minimal_pairs import make
 
 CPU = torch.device("cpu")
@@ -36,6 +37,30 @@ def test_the_bits_of_a_word_are_those_of_its_pieces(gpt_toy) -> None:
     assert [word.bits for word in found[:4]] == pytest.approx(expected)
     whole = Likelihood(model, scoring, CPU).score([gpt_toy.encode("whatever")])[0]
     assert found[4].bits == pytest.approx(-whole / np.log(2))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("way", ["next", "bare"])
+def test_each_token_has_its_log_probability(way: Way, gpt_toy) -> None:
+    """By a loop over prefixes; a row of `out` for each, whose sum is that of the words."""
+    model, text = make("gpt2", gpt_toy.vocab), ["the", "souvenirs", "were", "sold."]
+    words = [TimedWord("1", place, word) for place, word in enumerate(text, start=1)]
+    found = Surprisal(path="x").find_surprisal(model, gpt_toy, words, way, CPU)
+    shown: Any = SimpleNamespace(show=lambda ids: [f"piece {ids[0]}"])
+    rows = [row for word in found for row in ROWS["token"](word, shown)]
+    ids = gpt_toy.encode(" ".join(text))
+    assert [(row["place"], row["id"]) for row in rows] == [*enumerate(ids, start=1)]
+    assert [row["token"] for row in rows] == [f"piece {number}" for number in ids]
+    before = [gpt_toy.vocab.eos] if way == "next" else []
+    read = torch.tensor([[*before, *ids]])
+    batch = Batch(torch.arange(1), {"text": Seq(read, torch.tensor([read.shape[1]]))})
+    logs = model.heads["clm"](model(batch).last)[0].log_softmax(-1)
+    wanted = [float(logs[n - 1, read[0, n]]) for n in range(1, read.shape[1])]
+    own = [row["log_prob"] for row in rows]
+    assert own[len(ids) - len(wanted) :] == pytest.approx(wanted, abs=1e-5)
+    assert own[: len(ids) - len(wanted)] == [None] * (way == "bare")
+    total = sum(value for value in own if value is not None)
+    assert -total / np.log(2) == pytest.approx(sum(word.bits for word in found))
 
 
 def test_the_gain_as_a_loop() -> None:
