@@ -26,8 +26,8 @@ def take_fold(
     occur in train, too. If one part has all examples of a label, a unit of it goes to another part;
     a label with one unit is in no dev.
 
-    With `stratified`, parts have the same share of each label: where a unit is an example with one
-    label, their numbers differ by 1 at most.
+    With `stratified`, parts have the same share of each label. Their numbers differ by 1 at most
+    where a unit is an example with one label.
     """
     sizes = Counter(unit(example) for example in examples)
     owned: dict[str, Counter[str]] = {key: Counter() for key in sizes}
