@@ -297,6 +297,8 @@ _SCHEDULES = {
     **dict.fromkeys(["polynomial", "polynomial_decay"], "linear"),
     **{"warmup_stable_decay": "wsd", "none": ""},
 }
+# theirs end at 0
+_WAVES = dict.fromkeys(["cosine", "cosine_with_restarts"], "cosine schedule.min_ratio=0")
 _YES = _cases(true="true")
 
 # names of theirs -> our words for a value
@@ -309,7 +311,7 @@ _VALUES: Mapping[str, Say] = {
     "torch_compile load_best_model_at_end full_determinism deterministic": _YES,
     "async_save async_checkpoint use_async_checkpoint async_mode": _YES,
     "optimizer": _cases(**_OPTIMIZERS),
-    "lr_scheduler lr_scheduler_type scheduler": _cases(**_SCHEDULES),
+    "lr_scheduler lr_scheduler_type scheduler": _cases(**_SCHEDULES, **_WAVES),
     "betas adam_betas": _bracket,
     "warmup warmup_steps warmup_updates warmup_iters num_warmup_steps": _share_or_steps,
     "per_device_train_batch_size per_gpu_train_batch_size": _batch,

@@ -38,6 +38,11 @@ LATER: dict[tuple[str, str], Any] = {  # defaults of later settings: they make n
     **{(verb, "train.pause_at"): None for verb in ("pretrain", "finetune", "distill", "graph")},
     **{(verb, "origin"): None for verb in ("pretrain", "finetune", "distill")},
     **{(verb, "task.reader.merged_by"): None for verb in ("finetune", "distill", "eval", "attack")},
+    **{
+        (verb, f"schedule.{name}"): value
+        for verb in ("pretrain", "finetune", "distill", "graph")
+        for name, value in (("from_zero", False), ("cycles", 1))
+    },
     **{(verb, "task.stratified"): False for verb in ("finetune", "distill", "eval", "attack")},
     ("embed", "dimensions"): None,
     ("eval", "task.seeds"): [],

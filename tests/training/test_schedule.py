@@ -1,6 +1,8 @@
 """Schedules against transformers' own and against closed forms."""
 
 import math
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -60,6 +62,28 @@ def test_as_in_transformers_with_warmup_one_update_ahead(ours, name, kwargs):
         assert ours(t, T) == pytest.approx(
             expected[t] if t < W else expected[t - 1] if t > W else 1.0, abs=1e-12
         )
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.255])
+@pytest.mark.parametrize(
+    ("ours", "name", "kwargs"),
+    [
+        (Polynomial, "linear_schedule", {}),
+        (Cosine, "cosine_schedule", {}),
+        (partial(Cosine, cycles=3), "cosine_with_hard_restarts_schedule", {"num_cycles": 3}),
+    ],
+)
+def test_from_zero_is_the_schedule_of_the_trainer(
+    share: float, ours: Any, name: str, kwargs: dict[str, int]
+) -> None:
+    """`warmup_ratio` of `TrainingArguments`: its updates are rounded up."""
+    steps = {"num_warmup_steps": math.ceil(T * share), "num_training_steps": T}
+    expected = theirs(name, **steps, **kwargs)
+    schedule = ours(warmup_share=share, from_zero=True)
+    found = [schedule(t, T) for t in range(1, T + 1)]
+    assert found == pytest.approx(expected[:T], abs=1e-12)
+    assert schedule.after(T, T, 0) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_first_update_moves_and_the_last_is_not_wasted():

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of, part_of
+from plmctl.core.values import Count
 
 
 @base_of("schedule")
@@ -25,7 +26,8 @@ class Schedule:
     """Warm-up to 1 over W updates, then what the subclass says.
 
     W = `warmup_steps` or `warmup_share * total`, but never more than `warmup_limit * total`: short
-    runs warm up for less.
+    runs warm up for less. With `from_zero` W is a whole number, and warm-up begins at 0: an update
+    has the rate of the one before (the Trainer of `transformers`).
     """
 
     destroys: ClassVar[bool] = False  # whether the weights may explode in the end
@@ -33,6 +35,7 @@ class Schedule:
     warmup_steps: int = 0
     warmup_share: float = 0.0
     warmup_limit: float = 1.0
+    from_zero: bool = False
 
     def __post_init__(self) -> None:
         if self.warmup_steps < 0:
@@ -51,7 +54,8 @@ class Schedule:
 
     def warmup(self, total: float) -> float:
         """W, in updates."""
-        return min(self.warmup_share * total or self.warmup_steps, self.warmup_limit * total)
+        most = min(self.warmup_share * total or self.warmup_steps, self.warmup_limit * total)
+        return math.ceil(most) if self.from_zero else most
 
     def is_warm(self, t: int, total: float) -> bool:
         """Whether warm-up is over at update `t`."""
@@ -70,8 +74,9 @@ class Schedule:
         )
 
     def __call__(self, t: int, total: float) -> float:
-        warmup = self.warmup(total)
-        return t / warmup if t <= warmup else self.after(t - 1, max(total, t), warmup)
+        warmup, own = self.warmup(total), t - self.from_zero
+        warms = own < warmup if self.from_zero else own <= warmup
+        return own / warmup if warms else self.after(t - 1, max(total, t), warmup)
 
     def after(self, s: int, total: float, warmup: float) -> float:
         """The multiplier once warm-up is over, at `s` = updates already done."""
@@ -126,14 +131,18 @@ class Polynomial(Schedule):
 @part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Schedule):
-    """`min + (1 - min)/2 (1 + cos(pi (s-W)/(T-W)))`: half a wave (Loshchilov and Hutter, 2017,
-    1608.03983).
+    """`min + (1 - min)/2 (1 + cos(pi x))`, x = (s-W)/(T-W): half a wave, from 1 down to `min`
+    (Loshchilov and Hutter, 2017, 1608.03983).
+
+    Several `cycles` of equal length restart at 1: x = cycles (s-W)/(T-W) mod 1.
     """
 
     min_ratio: float = 0.0
+    cycles: Count = 1
 
     def after(self, s: int, total: float, warmup: float) -> float:
-        wave = 0.5 * (1 + math.cos(math.pi * _fraction(s, warmup, total)))
+        done = self.cycles * _fraction(s, warmup, total)
+        wave = 0.5 * (1 + math.cos(math.pi * (done % 1 if done < self.cycles else 1)))
         return self.min_ratio + (1 - self.min_ratio) * wave
 
 
