@@ -424,6 +424,8 @@ class Evaluate(TaskUser, Command):
             self._refuse_unseen()
         if probe:
             scores: ScoreTable = part.measure(opened)
+            if self.out not in (None, "-") and not Path(str(self.out)).exists():
+                remark(f"out={self.out}: this task has scores alone, and wrote no file", WARN)
             return scores
         if not part.facts.ranks:
             return None

@@ -294,13 +294,16 @@ class Table(SplitFiles):
             columns,
             self.several,
         )
-        if not missing.near and len(missing.roles) > 1:
+        if not missing.near and (len(missing.roles) > 1 or missing.named):
             all_of_them = " ".join(
                 f"task.columns.{self.label_setting if role == 'label' else role}="
-                + ("null" if role in OPTIONAL else "COLUMN")
+                + ("null" if role in OPTIONAL else missing.named.get(role, "COLUMN"))
                 for role in missing.roles
             )
-            fix = f"{all_of_them}  # COLUMN: {missing.otherwise[1:-1]}"
+            known_all = {*missing.named}.issuperset({*missing.roles} - OPTIONAL)
+            fix = (
+                all_of_them if known_all else f"{all_of_them}  # COLUMN: {missing.otherwise[1:-1]}"
+            )
         known: dict[str, Any] = {"file": file, "line": line, "fix": fix, "near": missing.near}
         return AbsentColumn(str(missing), missing.column, **known)
 
@@ -482,6 +485,13 @@ class AbsentColumn(DataError):
         return AbsentColumn(message, self.column, **known, fix=f"{fix}{more}")
 
 
+NAMES = {  # names of columns that users of Chinese files write
+    "text": ("文本", "正文", "内容", "句子", "句子1"),
+    "text2": ("文本2", "句子2"),
+    "label": ("标签", "类别", "分类"),
+}
+
+
 class _NoColumn(Exception):
     """A missing column: its role, and the columns that exist."""
 
@@ -501,6 +511,9 @@ class _NoColumn(Exception):
         super().__init__(f"{what}; found {', '.join(found)}{meant}{more}")
         self.role, self.column, self.otherwise = role, column, otherwise
         self.roles = roles  # all that are missing
+        # {role: the column whose Chinese name says it}
+        named = {role: [name for name in NAMES.get(role, ()) if name in found] for role in roles}
+        self.named = {role: names[0] for role, names in named.items() if len(names) == 1}
 
 
 def _kind(cell: Any) -> str:

@@ -112,6 +112,22 @@ def test_the_fix_that_is_proposed_works(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("head", "fix"),
+    [
+        ("文本\t标签", r"fix: task\.columns\.text=文本 task\.columns\.label=标签$"),
+        ("正文\tlabel", r"fix: task\.columns\.text=正文$"),
+        ("正文\tstars", r"task\.columns\.text=正文 task\.columns\.label=COLUMN  # COLUMN: a"),
+        ("文本\t句子\tlabel", r"task\.columns\.text=COLUMN  # COLUMN: a"),  # which one?
+    ],
+)
+def test_chinese_names_of_columns_are_understood(tmp_path: Path, head: str, fix: str) -> None:
+    wide = rows(LONG, "15") if head.count("\t") == 1 else [f"a\t{row}" for row in rows(LONG, "15")]
+    table(tmp_path, head, *wide)
+    with pytest.raises(DataError, match=fix):
+        read("classification", tmp_path)
+
+
 def test_a_file_without_labels(tmp_path: Path) -> None:
     table(tmp_path, *rows(LONG, "ab"))
     (tmp_path / "test.tsv").write_text("\n".join(["text\tother", *(f"{text}\tx" for text in LONG)]))
