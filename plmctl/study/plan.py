@@ -282,7 +282,12 @@ def _explain_twin(arm: ComposedArm, other: ComposedArm) -> str:
         ]
         if told:
             return f": {'; '.join(dict.fromkeys(told))}"
-    return ""
+    words = [
+        f"{key}={value} has the same content"
+        for key in ("recipe", "checkpoint")
+        if (value := getattr(arm.arm, key)) != getattr(other.arm, key)
+    ]
+    return f": {'; '.join(words) or 'their settings are equal'}"
 
 
 def _explain_words(

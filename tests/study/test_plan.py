@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from plmctl.config.recipes import find_recipe
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
@@ -508,6 +509,14 @@ def test_arms_whose_words_act_nowhere_are_one_model(
     found = message(planned, pretrain=pretrain, arms=arms)
     assert f"arms.fast: is the same model as 'slow': {word}" in found
     assert why in found
+
+
+def test_one_recipe_by_two_names_is_one_model(planned: Planned, here: Path) -> None:
+    (here / "own.yaml").write_text(find_recipe("roberta").read_text(), encoding="utf-8")
+    arms: dict[str, Any] = {"slow": [], "fast": {"recipe": "./own.yaml"}, "third": []}
+    found = message(planned, arms=arms, metrics=metrics("loss/mlm"))
+    assert "fast: is the same model as 'slow': recipe=./own.yaml has the same content" in found
+    assert "third: is the same model as 'slow': their settings are equal" in found
 
 
 def test_a_width_that_parts_take_from_size_makes_another_model(planned: Planned) -> None:
