@@ -12,7 +12,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +277,7 @@ class Deduplicated:
         conflicts: The number of groups with several labels.
         differing: {field: the dropped documents with another value than the kept one}, of fields
             that mostly agree.
+        disputed: The documents of the first groups with several labels, as words.
     """
 
     counts: dict[str, list[int]]
@@ -284,6 +285,7 @@ class Deduplicated:
     examples: list[dict[str, Any]] = field(default_factory=list)
     conflicts: int = 0
     differing: dict[str, int] = field(default_factory=dict)
+    disputed: list[list[str]] = field(default_factory=list)
 
     @property
     def documents(self) -> int:
@@ -338,9 +340,18 @@ def deduplicate(
             for row in rows:
                 write(row)
     found = _sum_up(results, clusters, best)
-    found.conflicts = len(disputed)
+    found.conflicts, found.disputed = len(disputed), _list_disputed(rows)
     found.differing = {} if signing.label else fields.count_differing(best)
     return found
+
+
+def _list_disputed(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """`cards: My card is lost. (0.jsonl/0)` of the first groups of sorted rows of conflicts."""
+    groups = (list(own) for _, own in groupby(rows, key=lambda row: row[0]))
+    return [
+        [f"{label or 'no label'}: {text[:60]} ({name})" for _, label, name, _, text in own[:SIDES]]
+        for own in islice(groups, SIDES)
+    ]
 
 
 def _count_buckets(signing: Signing) -> int:
@@ -444,6 +455,7 @@ def describe(found: Deduplicated) -> Iterator[str]:
             f"{counted(found.conflicts, 'group')} with several labels: one document of each label"
             f" stays, see {CONFLICTS_FILE}"
         )
+        yield from (f"  {' | '.join(lines)}" for lines in found.disputed)
     for name, count in found.differing.items():
         yield (
             f"{counted(count, 'dropped document')} had another {name} than the kept one; if it is"

@@ -21,6 +21,7 @@ from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import WARN, remark
 from plmctl.storage.paths import find_near
 from plmctl.storage.remote import is_url
+from plmctl.storage.resumable import RECORD
 from plmctl.storage.unpacking import UNPACK, open_data
 from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
 from plmctl.text.hub import DataSet
@@ -131,8 +132,15 @@ def describe_skipped(
 
 
 def _is_skipped(file: Path) -> bool:
-    notes = file.name.lower().startswith(_NOTES)
+    notes = file.name.lower().startswith(_NOTES) or _is_record(file)
     return file.name.endswith(_ONCE_NAMED) and not notes and file.stat().st_size > 0
+
+
+def _is_record(file: Path) -> bool:
+    """Whether data dedup or data filter wrote a file about documents, `dropped/00000.tsv`."""
+    dropped = file.parent.name == "dropped"
+    folder = file.parent.parent if dropped else file.parent
+    return (dropped or file.name == "conflicts.tsv") and (folder / RECORD).is_file()
 
 
 def _warn_of_folders(paths: Sequence[str | Path], setting: str, read: Sequence[Given]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from plmctl.cleaning import dedup
 from plmctl.cleaning.parts import CleaningInput
+from plmctl.text.inputs import describe_skipped
 from plmctl.text.reader import read_documents
 from tests.command import plmctl
 
@@ -124,6 +125,10 @@ def test_one_document_of_each_label_stays(tmp_path: Path) -> None:
     kept = [(row["team"], row["n"]) for row in read_out(tmp_path / "out")]
     assert kept == [("cards", 0), (None, 4), ("topup", 1)]
     assert "1 group with several labels" in shown
+    first, *others = [f"{label}: My card is lost. (" for label in ("cards", "no label", "topup")]
+    (line,) = [line for line in shown.splitlines() if line.startswith(f"  {first}0.jsonl/0)")]
+    assert all(other in line for other in others)
+    assert describe_skipped([tmp_path / "out"])[0] == 0, "its own records are no text"
     lines = (tmp_path / "out/conflicts.tsv").read_text().splitlines()
     assert [line.split("\t")[:2] for line in lines[1:]] == [
         ["0.jsonl/0", "cards"],
