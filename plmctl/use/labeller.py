@@ -443,6 +443,15 @@ def make_labeller(
     return ModelLabeller(loaded, task, asked, *how)
 
 
+# {head: the task that reads it} of published models with labels
+PUBLISHED = {
+    "class": "classification",
+    "types": "multilabel",
+    "score": "regression",
+    "tag": "tagging",
+}
+
+
 def choose_labels(loaded: Loaded, settings: LabellerSettings, checkpoint: str) -> dict[str, Any]:
     """The task of a model, as settings; ConfigError where it labels no texts."""
     named = {key.partition(".")[0] for key in settings.keys}
@@ -450,6 +459,10 @@ def choose_labels(loaded: Loaded, settings: LabellerSettings, checkpoint: str) -
         tune = ("task=classification", "task.path=<labelled texts>")
         fix = spell_line("finetune", *tune, spell_setting("checkpoint", checkpoint))
         what = "it has no task: a pretrained model labels nothing before it is fine-tuned"
+        heads = loaded.config.get("heads") or {}
+        if name := next((task for head, task in PUBLISHED.items() if heads.get(head)), ""):
+            words = (spell_setting("checkpoint", checkpoint), f"task={name}", "input=<texts>")
+            fix, what = spell_line("predict", *words), "its labels are published without a task"
         raise ConfigError("checkpoint", checkpoint, what, fix=fix)
     node = choose_task(loaded.source, settings.asked, settings.keys, checkpoint=checkpoint)
     kind: Any = class_of(node, settings.plugins)

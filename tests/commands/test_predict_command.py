@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from plmctl.cli.app import main
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.inference import ReadPieces
 from plmctl.tasks.readers.tables import Table
-from plmctl.use.labeller import WatchedRuntime
+from plmctl.use.labeller import PUBLISHED, WatchedRuntime, choose_labels
 from plmctl.use.labelling import rank_labels
 from tests.command import plmctl
 from tests.films import train_films
@@ -440,6 +441,15 @@ def test_a_pretrained_model_is_told_to_be_fine_tuned(tmp_path: Path) -> None:
     said = plmctl("predict", f"checkpoint={tmp_path}/run", f"input={tmp_path}/text.txt", code=2)
     assert "a pretrained model labels nothing before it is fine-tuned" in said
     assert "plmctl finetune task=classification task.path=LABELLED_TEXTS checkpoint=" in said
+
+
+def test_a_published_classifier_is_told_the_task_of_its_labels() -> None:
+    settings: Any = SimpleNamespace(keys=(), asked=None)
+    for head, task in PUBLISHED.items():
+        heads = {"pooler": {"_target_": "x"}, head: {"_target_": "x"}}
+        loaded: Any = SimpleNamespace(config={"heads": heads}, own_task=dict)
+        with pytest.raises(ConfigError, match=f"fix: plmctl predict checkpoint=a task={task} inp"):
+            choose_labels(loaded, settings, "a")
 
 
 def test_an_ensemble_is_stopped_and_goes_on(run: Path, tmp_path: Path, small: None) -> None:
