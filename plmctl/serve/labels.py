@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from plmctl.artifacts.kept_decision import read_decision
 from plmctl.artifacts.loading import Loaded, Source
 from plmctl.core.rounding import DIGITS, round_floats
+from plmctl.core.terminal import WARN, remark
 from plmctl.runtime.base import Runtime
 from plmctl.serve.queue import TRUNCATED, QueuedItem
 from plmctl.tasks import inference
@@ -21,6 +23,8 @@ from plmctl.tasks.calibration import LabelDecision
 from plmctl.tasks.inference import Split
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
+from plmctl.tasks.trained_texts import count_text_forms, read_trained_forms
+from plmctl.text.hanzi import describe_other_form
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.device.precision import Precision
 from plmctl.use.calibrating import decide
@@ -56,6 +60,11 @@ class ServedTask:
         """
         return cls(task, source, set_least(read_decision(source.folder), least), digits)
 
+    @cached_property
+    def trained_forms(self) -> Mapping[str, int]:
+        """How many of its training texts are in each form of Chinese."""
+        return read_trained_forms(self.source.home)
+
     def decide(self, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The answers by the decision, rounded as those of `plmctl predict`."""
         rounded = round_floats(answers, self.digits)
@@ -81,7 +90,7 @@ class LabelEngine:
 
     def __init__(self, tasks: Mapping[str, ServedTask], compute: Compute) -> None:
         self.tasks, self.compute = dict(tasks), compute
-        self._ids = count()
+        self._ids, self._warned = count(), set[str]()
 
     def find_longest(self, name: str) -> int | None:
         """The tokens to which a text is cut for a task; None where none is."""
@@ -117,11 +126,19 @@ class LabelEngine:
         logits, answers = self.compute(splits), dict[int, dict[str, Any]]()
         for name, own in places.items():
             served, split = self.tasks[name], splits[name]
+            self._warn_of_form(name, split.examples)
             found = served.task.predict(logits[name], split.rows, split.examples)
             named = name_unread(served.decide(found), split, served.source.tokenizer)
             for place, answer in zip(own, named, strict=True):
                 answers[place] = {key: answer[key] for key in answer if key not in OWN}
         return [answers[place] for place in range(len(questions))]
+
+    def _warn_of_form(self, name: str, examples: Sequence[Example]) -> None:
+        """Say once that texts are in a form of Chinese which the training texts lack."""
+        trained = {} if name in self._warned else self.tasks[name].trained_forms
+        if said := trained and describe_other_form(count_text_forms(examples), trained):
+            self._warned.add(name)
+            remark(f"{name}: in a request {said}; later ones have no line", WARN)
 
 
 class LinearEngine(LabelEngine):

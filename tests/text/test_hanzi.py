@@ -7,11 +7,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from plmctl.data.check.characters import CharacterCounts, judge_forms
+from plmctl.serve.labels import LabelEngine
 from plmctl.tasks.record import Example
 from plmctl.tasks.trained_texts import count_text_forms, keep_trained, read_trained_forms
 from plmctl.text.hanzi import count_forms, describe_other_form, find_form, find_main_form
@@ -136,3 +138,11 @@ def test_a_run_keeps_the_forms_of_its_training_texts(tmp_path: Path) -> None:
     assert count_text_forms(examples) == read_trained_forms(tmp_path)
     keep_trained(new := tmp_path / "new", examples[3:])
     assert not read_trained_forms(new)
+
+
+def test_a_server_says_once_that_a_text_is_in_the_other_form(capsys: Any) -> None:
+    tasks: Any = {"news": SimpleNamespace(trained_forms={"simplified": 9})}
+    engine = LabelEngine(tasks, lambda splits: {})
+    for text, times in ((SIMPLIFIED, 0), (TRADITIONAL, 1), (TRADITIONAL, 0)):
+        engine._warn_of_form("news", [Example("0", {"text": text})])
+        assert capsys.readouterr().err.count("are traditional, and 0 of 9") == times
