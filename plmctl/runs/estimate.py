@@ -398,16 +398,19 @@ def _report(
 
 
 def _vocabulary(model: Model) -> dict[str, str]:
-    """The tables whose tokens are not counted above."""
+    """The share of the tables of tokens in all parameters; published models have larger ones."""
     table = model.backbone.token_embedding
     parts = (model if table is None else table).modules()
     clusters = [part for part in parts if isinstance(part, Padded)]
     tokens = sum(part.vocab_size for part in clusters)
-    rows = sum(len(next(part.parameters(recurse=False))) for part in clusters)
-    if rows > tokens:
-        held = f"{tokens:,} tokens in tables of {rows:,} rows"
-        return {"vocabulary": f"{held}; spare ones are not counted above"}
-    return {}
+    weights = [next(part.parameters(recurse=False)) for part in clusters]
+    if not tokens:
+        return {}
+    rows = sum(map(len, weights))
+    size = sum(weight.numel() for weight in weights) * tokens // rows
+    said = f"{size:,} parameters for {tokens:,} tokens, {size / count(model):.0%} of the model"
+    spare = f"; tables of {rows:,} rows, spare ones are not counted above" if rows > tokens else ""
+    return {"vocabulary": f"{said}{spare}"}
 
 
 def _explain_unknown(spec: Pretrain | Finetune) -> str:

@@ -246,11 +246,12 @@ def test_a_run_from_before_padding_goes_on(
 def test_dry_run_counts_the_rows_of_tokens_and_says_what_is_padded(unpadded: Callable) -> None:
     words = ["bert", *TINY, "tokenizer.vocab_size=600", "--dry-run", "--json"]
     report, without = json.loads(pretrain(*words)), json.loads(unpadded(pretrain, *words))
-    assert (
-        report["run"].pop("vocabulary")
-        == "600 tokens in tables of 640 rows; spare ones are not counted above"
-    )
-    assert "vocabulary" not in without["run"]
+    size = 600 * 32
+    share = size / sum(report["parameters"].values())
+    held = f"{size:,} parameters for 600 tokens, {share:.0%} of the model"
+    spare = "tables of 640 rows, spare ones are not counted above"
+    assert report["run"].pop("vocabulary") == f"{held}; {spare}"
+    assert without["run"]["vocabulary"] == held
     for name in ("parameters", "macs_per_token"):
         assert report[name] == without[name]
     assert report["run"]["training FLOPs per token"] == without["run"]["training FLOPs per token"]
