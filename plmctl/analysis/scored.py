@@ -30,6 +30,7 @@ class ScoredFiles:
         decision: The fitted decision of the checkpoint, in words.
         answered: The rows that the decision answers, by `measure_answered`, and its verdict on the
             goal; empty without a bound of unsure.
+        texts: A hash of the ids and texts of the rows; "" of an earlier version.
         runtime: The library of the computation, "" for PyTorch.
         time: The end of the evaluation.
     """
@@ -43,6 +44,7 @@ class ScoredFiles:
     checkpoint: str = ""
     decision: str = ""
     answered: Mapping[str, Any] = field(default_factory=dict)
+    texts: str = ""
     precision: str = "fp32"
     runtime: str = ""
     time: str = field(default="", compare=False)

@@ -285,9 +285,10 @@ class TrainedModel(Loaded):
         labeller = ModelLabeller(
             self, task, {}, self.precision, batch_size, runtime, self._decision
         )
-        answers, split, _ = labeller.ask(PLACE, examples)
+        split = inference.encode_piece(task, PLACE, examples, self.tokenizer)
         unread = inference.find_unread(split, self.tokenizer, refuse=True)
-        return RowList(beside(source, examples, inference.name_unread(answers, unread)))
+        answers, _ = labeller.ask(split, unread)
+        return RowList(beside(source, examples, answers))
 
     def _embed(
         self, texts: Sequence[str | tuple[str, str]], **settings: Any

@@ -25,6 +25,7 @@ from plmctl.report.predicted import (
     Predicted,
     Row,
     Score,
+    find_common,
     find_group,
     find_kind,
     prepare,
@@ -34,6 +35,7 @@ from plmctl.report.predicted import (
 )
 from plmctl.report.study_tables import name_family
 from plmctl.tasks.intervals import LEVEL, Intervals, bootstrap
+from plmctl.tasks.readers.tables import TEXTS
 from plmctl.tasks.scores.below import UNBEATEN
 from plmctl.tasks.scores.bundles import (
     bundle_rows,
@@ -93,7 +95,8 @@ def compare(
     kind = "classes" if positive is not None else kind
     columns = columns or ColumnNames()
     refuse_pretrainings((first, *others), split)
-    a, *rest = (read_predicted(each, split, columns, kind, plugins) for each in (first, *others))
+    places = find_common((first, *others), split)
+    a, *rest = (read_predicted(each, split, columns, kind, plugins) for each in places)
     asked: Any = {"kind": kind, "positive": positive, "names": names}
     pairs = [_compare_pair(a, b, samples=samples, seed=seed, **asked) for b in rest]
     if len(pairs) == 1:
@@ -320,7 +323,27 @@ def align(a: Predicted, b: Predicted) -> tuple[list[Row], list[Row]]:
             file=b.file,
             fix="take predictions of the same examples; --id says which column tells them apart",
         )
+    _refuse_other_texts(a, b, left, right)
     return list(left.values()), [right[id] for id in left]
+
+
+def _refuse_other_texts(
+    a: Predicted, b: Predicted, left: Mapping[str, Row], right: Mapping[str, Row]
+) -> None:
+    """DataError where rows of one id have different texts: as columns, or by the records of `plmctl
+    eval`.
+    """
+    sides = [next(iter(own.values())) for own in (left, right)]
+    texts = [role for role in TEXTS if all(role in side for side in sides)]
+    differ = [id for id in left if any(left[id][role] != right[id][role] for role in texts)]
+    fix = "take predictions of the same rows in one order, or --id <a column that names them>"
+    if differ:
+        what = f"{len(differ):,} of {len(left):,} rows have another text than in {a.file}"
+        raise DataError(f"{what}: {list_some(differ)}", file=b.file, fix=fix)
+    if a.texts and b.texts and a.texts != b.texts:
+        what = f"its rows have other texts than those of {a.file}, under the same ids"
+        path = "task.path=<the file of both>"
+        raise DataError(what, file=b.file, fix=f"{path}, in plmctl eval of each; {fix}")
 
 
 def _gold(row: Row) -> Any:

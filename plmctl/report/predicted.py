@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from plmctl.analysis.runs import read_baselines, read_result
-from plmctl.analysis.scored import read_scored
+from plmctl.analysis.scored import FOLDER, read_scored
 from plmctl.artifacts.loading import find
 from plmctl.core.errors import DataError, UsageError, did_you_mean, find_alike
 from plmctl.core.spelling import spell, spell_line, spell_setting
+from plmctl.core.terminal import remark_once
 from plmctl.data import held_out
 from plmctl.report.decided import find_decided, name_best, read_task
 from plmctl.storage.paths import find_near
@@ -81,6 +82,7 @@ class Predicted:
             where they chose nothing.
         scored: The file and conditions of `plmctl eval` that are not the run's own; "" for none.
         unbeaten: A remark on models without pretraining that answer as well or better; "" for none.
+        texts: A hash of the ids and texts of the rows; "" where it is not known.
     """
 
     file: Path
@@ -90,6 +92,7 @@ class Predicted:
     choices: int = 0
     scored: str = ""
     unbeaten: str = ""
+    texts: str = ""
 
     @property
     def one_answer(self) -> str:
@@ -110,10 +113,11 @@ def read_predicted(
     inside = kind_of(file) == ".jsonl" and file.parent.name in FOLDERS
     rows = _read_rows(file, columns, kind)
     task, run = None, (read_result(file.parent.parent) or {}) if inside else {}
-    choices, scored = (run.get(CHOICE) or {}).get(file.stem, 0), ""
+    choices, scored, texts = (run.get(CHOICE) or {}).get(file.stem, 0), "", ""
     own = inside and file.parent.name == FOLDERS[0]
     if inside and (known := read_scored(file.parent.parent).get(file.stem)):
         choices, own = choices if known.own else 0, own or known.own
+        texts = known.texts
         scored = known.describe(best=name_best(file.parent.parent))
     simple = find_run(file.parent) or find_run(file.parent.parent)
     home = simple or (file.parent.parent if inside else None)
@@ -125,7 +129,7 @@ def read_predicted(
     if task is not None and file.parent == place / FOLDERS[0] and (kept := find_decided(place)):
         (rows, how), scored = decide_by_kept(kept, task, rows), ""
     unbeaten = _find_unbeaten(file, rows, task) if own and task is not None else ""
-    return Predicted(file, rows, task, how, choices, scored, unbeaten)
+    return Predicted(file, rows, task, how, choices, scored, unbeaten, texts)
 
 
 def _find_unbeaten(file: Path, rows: Sequence[Row], task: Task) -> str:
@@ -137,6 +141,26 @@ def _find_unbeaten(file: Path, rows: Sequence[Row], task: Task) -> str:
     tests, read = find_simple_tests(run, {split: rows}, task), (read_result(run) or {}).get(READ)
     how: Any = {"lower": task.directions.lower, "tests": tests, "read": read}
     return "; ".join(list_unbeaten({split: task.score(rows)}, simple, task.metrics[0], **how))
+
+
+def find_common(places: Sequence[Path], split: str) -> Sequence[Path]:
+    """The folders or files to compare, on the same rows. Runs may have scored different rows of a
+    split. Then these are the results on rows that each of them has scored, which a line names.
+    """
+    known = [read_scored(place) if place.is_dir() else {} for place in places]
+    if len({own[split].texts if split in own else None for own in known}) == 1:
+        return places
+    named = [
+        {each.texts: name for name, each in own.items() if each.split == split and each.texts}
+        for own in known
+    ]
+    both = [texts for texts in named[0] if all(texts in own for own in named)]
+    if not both or any((place / FOLDERS[0] / f"{split}.jsonl").is_file() for place in places):
+        return places
+    names = [own[both[-1]] for own in named]
+    found = [place / FOLDER / f"{name}.jsonl" for place, name in zip(places, names, strict=True)]
+    remark_once(f"the same rows of {split} are in {' and '.join(map(str, found))}: these compare")
+    return found
 
 
 def refuse_pretrainings(places: Sequence[Path], split: str) -> None:

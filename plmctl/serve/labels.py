@@ -102,6 +102,10 @@ class LabelEngine:
         with read_items(task, items) as (_, examples):
             return [self._ask(name, task, example) for example in examples]
 
+    def list_labels(self, name: str) -> Sequence[str]:
+        """The names of the labels of a task; none where it answers with something else."""
+        return self.tasks[name].task.label_names or ()
+
     def _ask(self, name: str, task: Task, example: Example) -> QueuedItem:
         size = sum(len(str(value).encode(errors="replace")) for value in example.fields.values())
         own = replace(example, id=str(next(self._ids)))  # clients name theirs alike
@@ -128,7 +132,7 @@ class LabelEngine:
             served, split = self.tasks[name], splits[name]
             self._warn_of_form(name, split.examples)
             found = served.task.predict(logits[name], split.rows, split.examples)
-            named = name_unread(served.decide(found), split, served.source.tokenizer)
+            named = served.decide(name_unread(found, split, served.source.tokenizer))
             for place, answer in zip(own, named, strict=True):
                 answers[place] = {key: answer[key] for key in answer if key not in OWN}
         return [answers[place] for place in range(len(questions))]

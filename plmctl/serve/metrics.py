@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -43,6 +44,18 @@ class Metrics:
             buckets=TOKENS,
             registry=registry,
         )
+        self.texts = Counter(
+            "plmctl_labelled_texts", "Texts with an answer.", ["model"], registry=registry
+        )
+        self.labels = Counter(
+            "plmctl_labels", "Guessed labels.", ["model", "label"], registry=registry
+        )
+        self.marks = Counter(
+            "plmctl_marked_texts",
+            "Texts that were cut, are hardly known, or have an unsure label.",
+            ["model", "mark"],
+            registry=registry,
+        )
         waiting = Gauge("plmctl_queue_depth", "Texts that wait.", registry=registry)
         waiting.set_function(depth)
 
@@ -51,6 +64,30 @@ class Metrics:
         self.waited.labels(engine).observe(waited)
         self.batch.labels(engine).observe(questions)
         self.tokens.labels(engine).observe(tokens)
+
+    def labelled(
+        self,
+        model: str,
+        names: Collection[str],
+        answers: Iterable[Any],
+        marks: Iterable[Mapping[str, Any]],
+    ) -> None:
+        """Texts have labels.
+
+        Args:
+            model: The name of the model.
+            names: Its labels; other answers may be texts, and are not counted by what they are.
+            answers: The answers.
+            marks: The marks of each text.
+        """
+        for answer in answers:
+            self.texts.labels(model).inc()
+            guess = answer.get("guess") if isinstance(answer, Mapping) else None
+            own = guess if isinstance(guess, list) else [guess]
+            for label in (name for name in names if name in own):
+                self.labels.labels(model, label).inc()
+        for mark in (mark for own in marks for mark in own):
+            self.marks.labels(model, mark).inc()
 
     def finished(self, route: str, code: int, seconds: float) -> None:
         """A request is answered."""

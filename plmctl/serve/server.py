@@ -71,8 +71,15 @@ class Server:
         """(the model, its predictions for texts); the arguments are those of `Models.find`."""
         self.check_count(texts)
         served, engine = self.models.find(name, what, kind)
-        found, _ = await self.answer(request, engine, texts, partial(engine.read, served.name))
-        return served, found
+        return served, await self.label_items(request, served.name, engine, texts)
+
+    async def label_items(
+        self, request: Request, name: str, engine: LabelEngine, items: Sequence[Any]
+    ) -> list[Any]:
+        """The predictions of a model for items, which metrics count."""
+        found, _ = await self.answer(request, engine, items, partial(engine.read, name))
+        self.metrics.labelled(name, engine.list_labels(name), found, request.state.marks)
+        return found
 
     async def answer(
         self,

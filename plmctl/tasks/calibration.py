@@ -14,6 +14,7 @@ import numpy as np
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.tasks.answers.base import HALF, Threshold
 from plmctl.tasks.fitted_rows import FittedRows, join_origins
+from plmctl.tasks.inference import UNKNOWN
 from plmctl.tasks.intervals import find_own_intervals, wilson
 from plmctl.tasks.record import Examples
 from plmctl.tasks.scores.types import find_threshold
@@ -249,7 +250,10 @@ def measure_calibration(rows: Sequence[Row], bins: int = BINS) -> tuple[float, l
 
 
 def measure_loss(rows: Sequence[Row]) -> float:
-    """The mean of `-ln p(label)`, of several labels each summed over them."""
+    """The mean of `-ln p(label)`, of several labels each summed over them; rows of a label that the
+    model lacks stay out.
+    """
+    rows = _leave_new(rows)
     sides = ((np.log(_soften(_logits(row), 1.0)), _find_gold(row)) for row in rows)
     return -math.fsum(float(side[gold].sum()) for side, gold in sides) / len(rows)
 
@@ -260,7 +264,7 @@ def fit_sure(rows: Sequence[Row], accuracy: float) -> float:
     Classification"): `min {t : sum_i [p_i >= t] right_i >= accuracy sum_i [p_i >= t]}`.
 
     Args:
-        rows: {"gold", "guess", "probabilities"}, one guess each.
+        rows: {"gold", "guess", "probabilities"}, one guess each; those of `UNKNOWN` have no answer.
         accuracy: The wished share.
 
     Raises:
@@ -271,6 +275,7 @@ def fit_sure(rows: Sequence[Row], accuracy: float) -> float:
             "abstain: it needs labelled texts, one guess each, and its probability"
             "\n  fix: leave abstain out"
         )
+    rows = [row for row in rows if not row.get(UNKNOWN)] or rows
     sure = np.array([_find_sure(row) for row in rows])
     right = np.array([str(row["gold"]) == str(row["guess"]) for row in rows])
     order = np.argsort(-sure, kind="stable")
@@ -443,9 +448,13 @@ def apply_decision(
 
 
 def mark_unsure(rows: Sequence[dict[str, Any]], least: float) -> list[dict[str, Any]]:
-    """The predictions, with `UNSURE` for a guess of a smaller probability than `least`."""
+    """The predictions, with `UNSURE` for a guess of a smaller probability than `least`, and of a
+    text of which the model reads little; 0: none is.
+    """
     return [
-        {**row, UNSURE: True} if has_labels(row) and _find_sure(row) < least else row
+        {**row, UNSURE: True}
+        if least and has_labels(row) and (row.get(UNKNOWN) or _find_sure(row) < least)
+        else row
         for row in rows
     ]
 
@@ -497,6 +506,7 @@ def _fit_temperature(rows: Sequence[Row]) -> float:
     """The T of the least mean negative log-likelihood (Guo et al., 2017, sec. 4.2), by bisection of
     its slope in 1/T, which is never falling.
     """
+    rows = _leave_new(rows)
     sides = [_logits(row) for row in rows]
     golds = [_find_gold(row) for row in rows]
 
@@ -512,6 +522,16 @@ def _fit_temperature(rows: Sequence[Row]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if slope(math.exp(middle)) < 0 else (low, middle)
     return math.exp(-(low + high) / 2)
+
+
+def _leave_new(rows: Sequence[Row]) -> list[Row]:
+    """The rows whose label has a probability."""
+    return [
+        row
+        for row in rows
+        if not (has_labels(row) and isinstance(row["probabilities"], Mapping))
+        or str(row["gold"]) in row["probabilities"]
+    ]
 
 
 def _find_gold(row: Row) -> Any:

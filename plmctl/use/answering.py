@@ -117,6 +117,7 @@ def answer_examples(
         runtime: The library of the computation; None: PyTorch.
         decision: The decision on the answers; None: as in the checkpoint.
     """
+    task.admit(examples)
     split = inference.encode_piece(task, name, examples, loaded.tokenizer)
     read = inference.ReadPieces()
     unread = read.add(examples, split.rows, loaded.tokenizer)
@@ -125,8 +126,8 @@ def answer_examples(
     before, metrics = predict(loaded.model, task, split, batch_size=batch_size, **given)
     how: dict[str, Any] = {"new_texts": new_texts, "calibrated": calibrated, "abstain": abstain}
     how |= {"whole": whole, "digits": precision.digits, "metrics": metrics, "decision": decision}
-    answered = conclude_answers(loaded.source, task, name, examples, before, read, **how)
-    return replace(answered, predictions=inference.name_unread(answered.predictions, unread))
+    before = inference.name_unread(before, unread)
+    return conclude_answers(loaded.source, task, name, examples, before, read, **how)
 
 
 def conclude_answers(

@@ -75,6 +75,7 @@ def ask_members(
             splits |= read(reader[1] if reader else task)
         answers, unread = {}, {}
         for split, examples in splits.items():
+            task.admit(examples)
             encoded = inference.encode_split(task, split, examples, loaded.tokenizer)
             how: Any = {"precision": precision, "batch_size": batch_size, "runtime": runtime}
             answers[split] = explain(loaded, task, encoded, **how)
@@ -145,7 +146,8 @@ def join_members(
     decision = join_decisions([each.task for each in members], [each.kept for each in members])
     joined = {}
     for name in members[0].answers:
-        answers = [member.answers[name] for member in members]
+        unread = members[0].unread[name]
+        answers = [inference.name_unread(member.answers[name], unread) for member in members]
         rows = join(members[0].task, answers, votes=votes, decision=decision)
         joined[name] = round_floats(rows, members[0].digits or 6)
     return joined, decision

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from plmctl.tasks.predictions import STDOUT
 from plmctl.tasks.readers import files
 from plmctl.tasks.record import Example
 from plmctl.tasks.task import Task
-from plmctl.tasks.trained_texts import read_trained
+from plmctl.tasks.trained_texts import hash_texts, read_trained
 from plmctl.use.answering import AnsweredSplit
 from plmctl.use.asked_task import Destination, is_own
 
@@ -85,11 +86,19 @@ def keep_result(
         checkpoint=source.folder.name,
         decision=str(answered.remarks.get("decision", "")),
         answered=told.value if told else {},
+        texts=_identify(answered.examples),
         precision=how["precision"].name,
         runtime=how["runtime"].describe(),
         time=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     keep_scored(output.run, name, scored)
+
+
+def _identify(examples: Sequence[Example]) -> str:
+    """A hash of the ids and texts of examples, in any order."""
+    pairs = zip(examples, hash_texts(examples).tolist(), strict=True)
+    lines = sorted(f"{example.id}\t{own:016x}" for example, own in pairs)
+    return hashlib.sha256("\n".join(lines).encode(errors="replace")).hexdigest()
 
 
 def list_files(examples: Sequence[Example]) -> list[str]:

@@ -153,18 +153,17 @@ class ModelLabeller:
     def answer(
         self, name: str, examples: list[Example], read: ReadPieces
     ) -> tuple[Predictions, str]:
-        predictions, split, said = self.ask(name, examples)
-        unread = read.add(examples, split.rows, self.loaded.tokenizer)
-        return inference.name_unread(predictions, unread), said
-
-    def ask(self, name: str, examples: list[Example]) -> tuple[Predictions, Split, str]:
-        """(predictions, what the model has read, the decision)."""
         split = inference.encode_piece(self.task, name, examples, self.loaded.tokenizer)
+        unread = read.add(examples, split.rows, self.loaded.tokenizer)
+        return self.ask(split, unread)
+
+    def ask(self, split: Split, unread: Mapping[int, float]) -> tuple[Predictions, str]:
+        """(predictions, the decision) of rows; `unread` is of `inference.find_unread`."""
         how: dict[str, Any] = {**self.how, "digits": self.precision.digits}
         answers, _ = predict(self.loaded.model, self.task, split, **how)
         folder, digits = self.loaded.source.folder, self.precision.digits
-        decided, said = decide(self.decision, folder, self.task, answers, digits)
-        return decided, split, said
+        named = inference.name_unread(answers, unread)
+        return decide(self.decision, folder, self.task, named, digits)
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -230,9 +229,8 @@ class LinearLabeller:
     def answer(
         self, name: str, examples: list[Example], read: ReadPieces
     ) -> tuple[Predictions, str]:
-        rows, unread = self._ask(examples, read)
-        decided, said = decide(self.decision, self.source.folder, self.task, rows, DIGITS)
-        return inference.name_unread(decided, unread), said
+        rows = self._ask(examples, read)
+        return decide(self.decision, self.source.folder, self.task, rows, DIGITS)
 
     def score(
         self, name: str, examples: list[Example], seed: int
@@ -241,22 +239,20 @@ class LinearLabeller:
         return answered.predictions, answered.tabulate(self.task, {}, seed=seed)
 
     def answer_split(self, name: str, examples: list[Example], **asked: Any) -> AnsweredSplit:
-        rows, unread = self._ask(examples, read := ReadPieces())
-        answered = conclude_answers(self.source, self.task, name, examples, rows, read, **asked)
-        return replace(answered, predictions=inference.name_unread(answered.predictions, unread))
+        rows = self._ask(examples, read := ReadPieces())
+        return conclude_answers(self.source, self.task, name, examples, rows, read, **asked)
 
-    def _ask(
-        self, examples: list[Example], read: ReadPieces
-    ) -> tuple[Predictions, dict[int, float]]:
-        """(the predictions without a decision, 1 for each number of one without a known word);
+    def _ask(self, examples: list[Example], read: ReadPieces) -> Predictions:
+        """The predictions without a decision, with `unknown` of 1 for a text without a known word;
         DataError for a label that training has not seen.
         """
         task = self.task
+        task.admit(examples)
         if task.answer and all(each.label is not None for each in examples):
             task.answer.number(examples, task.label_names)
         unread = dict.fromkeys(self.model.find_unread(examples), 1.0)
         read.add_texts(examples, len(unread))
-        return self.model.answer(self.task, examples), unread
+        return inference.name_unread(self.model.answer(self.task, examples), unread)
 
     def watched(self, show: Callable[[int], None]) -> LinearLabeller:
         return self
@@ -335,38 +331,38 @@ class EnsembleLabeller:
         self, name: str, examples: list[Example], read: ReadPieces
     ) -> tuple[Predictions, str]:
         answers, split = self._ask(name, examples)
-        unread = read.add(examples, split.rows, self.tokenizer)
-        joined, said = self._join(answers)
-        return inference.name_unread(joined, unread), said
+        return self._join(answers, read.add(examples, split.rows, self.tokenizer))
 
     def score(
         self, name: str, examples: list[Example], seed: int
     ) -> tuple[Predictions, ScoreTable]:
         answers, split = self._ask(name, examples)
-        joined, said = self._join(answers)
+        joined, said = self._join(answers, inference.find_unread(split, self.tokenizer))
         pairs = zip(self.names, answers, strict=True)
         scores = {own: self.task.score(rows) for own, rows in pairs}
         how = "votes" if self.votes else "mean"
         scores[f"{how} of {len(self.members)}"] = self.task.score(joined)
         facts = describe_decision(self.decision, said, joined) if self.decision else {}
         title = f"{self.task.name}: {name}"
-        table = ScoreTable(title, scores, facts, is_percent=self.task.is_percent)
-        unread = inference.find_unread(split, self.tokenizer)
-        return inference.name_unread(joined, unread), table
+        return joined, ScoreTable(title, scores, facts, is_percent=self.task.is_percent)
 
     def _ask(self, name: str, examples: list[Example]) -> tuple[list[Predictions], Split]:
         """(the answers of each member, what the first has read)."""
         answers: list[Predictions] = []
         splits: list[Split] = []
         for own in self.members:
+            own.task.admit(examples)
             splits.append(inference.encode_piece(own.task, name, examples, own.loaded.tokenizer))
             answers.append(explain(own.loaded, own.task, splits[-1], **own.how))
         return answers, splits[0]
 
-    def _join(self, answers: Sequence[Predictions]) -> tuple[Predictions, str]:
+    def _join(
+        self, answers: Sequence[Predictions], unread: Mapping[int, float]
+    ) -> tuple[Predictions, str]:
         """(one answer for each example, the decision)."""
         count, digits = len(self.members), self.members[0].precision.digits
-        joined = join(self.task, answers, votes=self.votes, decision=self.decision)
+        named = [inference.name_unread(own, unread) for own in answers]
+        joined = join(self.task, named, votes=self.votes, decision=self.decision)
         if self.decision:
             self.decision.check(self.task, joined[0])
         said = f"the mean of {count} models: {self.decision.describe()}" if self.decision else ""

@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 from plmctl.analysis.paired import find_tests
 from plmctl.analysis.runs import RunLog
+from plmctl.analysis.scored import ScoredFiles, keep_scored
 from plmctl.cli.app import make_app
 from plmctl.config.build import build
 from plmctl.core.errors import DataError
 from plmctl.report import predicted
 from plmctl.report.card import make_card
 from plmctl.report.compare import align
-from plmctl.report.predicted import ColumnNames, Predicted, find_group, read_predicted
+from plmctl.report.predicted import ColumnNames, Predicted, find_common, find_group, read_predicted
 from plmctl.storage.atomic import write_json
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.predictions import write_predictions
@@ -497,3 +498,33 @@ def test_columns_of_groups_are_named_as_bundles(
     said = invoke(*files)
     assert (f"--bundle {name}" in said.output + said.stderr + caplog.text) is told
     assert compared(*files, "--bundle", name)["bundles"] == len({*values})
+
+
+def test_rows_of_one_id_have_one_text(tmp_path: Path) -> None:
+    """Two files may have the same numbers and labels, and other texts."""
+
+    def side(name: str, rows: list[str], texts: str = "") -> Predicted:
+        own = [{"id": str(n), "gold": "x", "guess": "x", "text": t} for n, t in enumerate(rows)]
+        bare = [{name: row[name] for name in ("id", "gold", "guess")} for row in own]
+        return Predicted(tmp_path / name, bare if texts else own, texts=texts)
+
+    align(side("a", ["one", "two"]), side("b", ["one", "two"]))
+    with pytest.raises(DataError, match=r"2 of 2 rows have another text than in .*a: 0, 1"):
+        align(side("a", ["one", "two"]), side("b", ["two", "one"]))
+    align(side("a", ["one"], "5f"), side("b", ["one"], "5f"))
+    align(side("a", ["one"], "5f"), side("b", ["one"]))
+    with pytest.raises(DataError, match="its rows have other texts than those of "):
+        align(side("a", ["one"], "5f"), side("b", ["one"], "6e"))
+
+
+def test_runs_compare_on_the_rows_that_both_have_scored(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    known = [(old, "test", "5f"), (old, "other-test", "6e"), (new, "test", "6e")]
+    for run, name, texts in known:
+        keep_scored(run, name, ScoredFiles("test", name == "test", {}, 4, texts=texts))
+    own, other = old / "eval/test.jsonl", old / "eval/other-test.jsonl"
+    assert find_common([old, new], "test") == [other, new / "eval/test.jsonl"]
+    assert find_common([new, new], "test") == [new, new]
+    assert find_common([own, new], "test") == [own, new]  # a file is what it is
+    keep_scored(new, "test", ScoredFiles("test", True, {}, 4, texts="7d"))
+    assert find_common([old, new], "test") == [old, new]

@@ -372,6 +372,23 @@ def test_metrics_count_requests_and_hold_no_text(models: Models) -> None:
     assert 'plmctl_batch_size_sum{engine="labels"} 2.0' in text
     assert "strange" not in text
     assert "secret" not in text
+    assert sum(count_lines(text, "plmctl_labelled_texts_total")) == 2
+
+
+def test_metrics_count_labels_and_marks_of_each_model(models: Models) -> None:
+    with serve(models) as client:
+        body = {"inputs": ["a fine film", "a bad film", "  "], "model": "films"}
+        found = client.post("/predict", json=body).json()
+        text = client.get("/metrics").text
+    assert len(found) == 3
+    assert count_lines(text, 'plmctl_labelled_texts_total{model="films"}') == [3]
+    assert sum(count_lines(text, "plmctl_labels_total{")) == 3
+    assert count_lines(text, 'plmctl_marked_texts_total{mark="unknown",model="films"}') == [1]
+
+
+def count_lines(text: str, start: str) -> list[float]:
+    """The numbers of the lines of Prometheus that begin so."""
+    return [float(line.split()[-1]) for line in text.splitlines() if line.startswith(start)]
 
 
 def test_a_mistake_of_ours_shows_no_traceback(models: Models, monkeypatch: Any) -> None:

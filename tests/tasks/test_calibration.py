@@ -26,6 +26,7 @@ from plmctl.tasks.calibration import (
     fit_sure,
     measure_answered,
     measure_calibration,
+    measure_loss,
 )
 from plmctl.tasks.fitted_rows import FittedRows
 from plmctl.tasks.intervals import wilson
@@ -365,3 +366,21 @@ def test_rows_are_known_again_by_their_texts() -> None:
     assert origin.covers("other", examples(*range(600)))
     assert not origin.covers("dev", examples(*range(200, 400)))
     assert not origin.covers("dev", examples(*range(190, 400)))  # a few copies
+
+
+def test_an_answer_to_a_text_that_is_not_read_is_unsure_where_there_is_a_bound() -> None:
+    rows = [{**row("yes", 0.99), "unknown": 1.0}, row("no", 0.2), row("no", 0.8)]
+    decided = apply_decision(task(), rows, LabelDecision(sure=0.75))
+    assert [each.get("unsure", False) for each in decided] == [True, False, False]
+    assert not any("unsure" in each for each in apply_decision(task(), rows, LabelDecision()))
+    assert fit_sure(rows, 0.5) == 0.8  # without the first, one of two is right
+    with pytest.raises(UsageError, match=r"the best has 0\.5000"):
+        fit_sure(rows, 0.6)
+
+
+def test_the_loss_is_of_rows_whose_label_the_model_has() -> None:
+    rows = [row("yes", 0.9), {**row("yes", 0.9), "gold": "returns"}]
+    assert measure_loss(rows) == pytest.approx(-math.log(0.9))
+    fitted = fit_decision(task(), rows * 2, ["temperature"], origin=DEV)
+    alone = fit_decision(task(), rows[:1] * 2, ["temperature"], origin=DEV)
+    assert fitted.temperature == alone.temperature

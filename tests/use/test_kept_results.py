@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,6 +94,13 @@ def test_the_record_has_the_file_with_its_hash_and_the_settings(tmp_path: Path) 
     known = hashlib.sha256(held.read_bytes()).hexdigest()
     assert (record.split, record.own, record.rows) == ("test", False, 2)
     assert record.files == {str(held): known}
+    keep_result(output, "again", task, loaded.source, answered, how, words, only="")
+    texts = [replace(each, fields={"text": f"{n}"}) for n, each in enumerate(examples)]
+    for name, own_rows in (("turned", examples[::-1]), ("other", texts)):
+        changed = replace(answered, examples=own_rows)
+        keep_result(output, name, task, loaded.source, changed, how, words, only="")
+    found = {name: each.texts for name, each in read_scored(tmp_path).items()}
+    assert found["again"] == found["held-test"] == found["turned"] != found["other"]
     assert (record.settings, record.precision) == (["task.columns.text=text"], "bf16")
     keep_result(
         Destination(tmp_path / "mine"), "x", task, loaded.source, answered, how, words, only=""

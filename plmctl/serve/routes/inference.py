@@ -63,7 +63,7 @@ def make_router(server: Server) -> APIRouter:
         served, engine = server.models.find(body.model, "label texts", lambda own: own.labels)
         items, alone = _list_items(body.inputs, pairs=served.reads_pairs)
         server.check_count(items)
-        found, _ = await server.answer(request, engine, items, partial(engine.read, served.name))
+        found = await server.label_items(request, served.name, engine, items)
         answers = [_rank_labels(answer, body.top_k) for answer in found]
         return answers[0] if alone else answers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -103,6 +104,12 @@ class Answer(ABC):
             stated: Whether the config states the metrics.
         """
         return list(metrics)
+
+    def admit(self, examples: Examples, names: list[str] | None) -> Counter[str]:
+        """The rows by labels that the model lacks, which count as wrong from now on, instead of an
+        error; none where an answer is no label.
+        """
+        return Counter()
 
     def label(self, rows: Rows, examples: Examples, names: list[str] | None) -> Rows:
         """`rows` with the labels of their examples, where all have one."""

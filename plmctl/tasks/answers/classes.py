@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from plmctl.core.tables import count_at_once, make_table, release
 from plmctl.objectives.base import Output, Term
 from plmctl.storage.arrays import walk
 from plmctl.tasks.answers.base import Answer
-from plmctl.tasks.answers.label_ids import label_ids
+from plmctl.tasks.answers.label_ids import describe_new, find_new, label_ids
 from plmctl.tasks.answers.label_loss import LabelLoss
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.layouts import encode
@@ -54,6 +55,16 @@ class ClassAnswer(Answer):
         label_smoothing: float = 0.0,
     ) -> None:
         self.label_loss = LabelLoss(class_weights, focal_gamma, label_smoothing)
+        self.new, self.scored = Counter[str](), 0  # scored rows by labels that the model lacks
+
+    @property
+    def remarks(self) -> list[str]:
+        return [*filter(None, [describe_new(self.new, self.scored)])]
+
+    def admit(self, examples: Examples, names: list[str] | None) -> Counter[str]:
+        labels = [each.label for each in examples if each.label is not None]
+        self.new, self.scored = find_new(labels, names or ()), len(labels)
+        return self.new
 
     @property
     def decided(self) -> dict[str, Any]:
@@ -81,9 +92,8 @@ class ClassAnswer(Answer):
 
     def number(self, examples: Examples, names: list[str] | None) -> dict[str, np.ndarray]:
         assert names is not None
-        ids = label_ids(
-            ((example.label, example.place) for example in examples), names, merged=True
-        )
+        pairs = ((example.label, example.place) for example in examples)
+        ids = label_ids(pairs, names, merged=True, missed=self.new)
         labels = {"class": np.array(ids, dtype=np.int64)}
         if all(example.shares for example in examples):
             labels["shares"] = np.array([_share_out(example, names) for example in examples])

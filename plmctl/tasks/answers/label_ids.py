@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from plmctl.core.errors import DataError, did_you_mean, find_meant
+from plmctl.core.batch import IGNORE
+from plmctl.core.errors import DataError, did_you_mean, find_meant, list_some
 from plmctl.core.folding import fold_name
+from plmctl.core.terminal import counted
 from plmctl.tasks.readers.label_text import SETTING, spell_names
 from plmctl.tasks.readers.merged_labels import MERGED, write_table
 from plmctl.tasks.record import cut
@@ -17,20 +20,55 @@ def label_ids(
     *,
     learned: bool = False,
     merged: bool = False,
+    missed: Collection[str] = (),
 ) -> list[int]:
     """The numbers of (label, file:line) pairs; DataError for a label that is not in training.
 
     Args:
+        missed: Labels without a number, by `find_new`: they have `IGNORE`.
         learned: the names are those of the training split, which can have no others.
         merged: a table may say which labels count as one (`merged_by`).
     """
-    ids, labels = {name: number for number, name in enumerate(names)}, list(labels)
+    ids, labels = dict.fromkeys(missed, IGNORE), list(labels)
+    ids |= {name: number for number, name in enumerate(names)}
     place = next((place for label, place in labels if label not in ids), None)
     if place is not None:
         raise _explain_unknown(
-            [str(label) for label, _ in labels], names, place, learned=learned, merged=merged
+            [str(label) for label, _ in labels if label not in missed],
+            names,
+            place,
+            learned=learned,
+            merged=merged,
         )
     return [ids[label] for label, _ in labels]
+
+
+def find_new(labels: Collection[str], names: Sequence[str]) -> Counter[str]:
+    """How many rows have each label that a model lacks. A label that looks like a misspelt name is
+    none; where no row has a known label, none is.
+    """
+    counts, folded = Counter(labels), {fold_name(name) for name in names}
+    if counts.keys().isdisjoint(names):
+        return Counter()
+    return Counter(
+        {
+            label: count
+            for label, count in counts.items()
+            if label not in names
+            and fold_name(label) not in folded
+            and not _find_misspelt(label, names)
+        }
+    )
+
+
+def describe_new(new: Counter[str], rows: int) -> str:
+    """A sentence on such rows; "" without any."""
+    if not new:
+        return ""
+    named = list_some([f"'{cut(label, 60)}'" for label in sorted(new)])
+    what = f"{new.total():,} of {counted(rows, 'row')}"
+    have = "has a label" if new.total() == 1 else "have a label"
+    return f"{what} {have} that the model lacks: {named}; they count as wrong, the loss lacks them"
 
 
 def _explain_unknown(
