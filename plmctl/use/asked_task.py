@@ -22,12 +22,14 @@ from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import declared
 from plmctl.core.spelling import spell_setting
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import WARN, remark
 from plmctl.heads.base import language_heads
 from plmctl.storage.atomic import refuse_existing
 from plmctl.storage.earlier import keep_earlier
 from plmctl.storage.gate import own
 from plmctl.storage.paths import ENDINGS
+from plmctl.storage.reading import read_json
+from plmctl.storage.resumable import RECORD
 from plmctl.tasks.facts import TaskFacts
 from plmctl.tasks.predictions import (
     FILES,
@@ -57,6 +59,7 @@ DECIDED = (
     *("max_length", "source_template", "target_template"),
 )
 
+MERGED_BY = "task.reader.merged_by"  # a table of labels
 LANGUAGES = ("source_language", "target_language")  # count where an evaluation names none
 BOARD = ("submission", "keyed")  # the files that a leader board wants
 PARTS = ("layout", "answer")  # the values of a task that make the rows and the head
@@ -232,6 +235,34 @@ def write_for_board(destination: Destination, name: str, content: str) -> Path:
         return write_submission(out, name, content)
 
 
+def _recall_merged(own: Mapping[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a task on other files, with the table of labels by which `data clean` made
+    the parts of the training; a line names it. Parts of `data clean` are as they are.
+    """
+    parts, asked = (_read_made(each.get("path")) for each in (own, node))
+    words = [word.partition("=") for word in parts or ()]
+    known = next((value.strip("'\"") for key, _, value in words if key == MERGED_BY), None)
+    reader = node.get("reader") or {}
+    if known is None or asked is not None or reader.get("merged_by", known) is not None:
+        return node
+    files = [Path(known), Path(own["path"]).parent / known]
+    file = next((str(file) for file in files if file.is_file()), None)
+    line = f"{MERGED_BY}={file or known}: the parts {own['path']} were made with it"
+    if file is None:
+        remark(f"{line}, and there is no such file", WARN)
+        return node
+    remark(line)
+    return {**node, "reader": {**reader, "merged_by": file}}
+
+
+def _read_made(path: Any) -> list[str] | None:
+    """The settings of the call of `data clean` that made a folder; None for other paths."""
+    record = Path(path).expanduser() / RECORD if isinstance(path, str | Path) else None
+    if record is None or not record.is_file():
+        return None
+    return list(read_json(record).get("settings", []))
+
+
 def choose_task(
     source: Source, asked: Any, given: Collection[str], *, checkpoint: object
 ) -> dict[str, Any]:
@@ -267,6 +298,8 @@ def choose_task(
         for key in (key.removeprefix("task.") for key in changed):
             merged = merged.with_value(key, stated_now.select(key))
         kept = plain(merged)
+        if "task.path" in given and MERGED_BY not in given:
+            kept = _recall_merged(own, kept)
         if not kept.get("submission"):  # an earlier version knew no leader board of it
             kept |= {name: asked[name] for name in BOARD if name in asked}
         return {**kept, **_find_decided(own, kept), **name_labels()}

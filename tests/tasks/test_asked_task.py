@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,6 +158,32 @@ def test_what_training_decided_is_not_changed_in_evaluation() -> None:
             choose(name, max_length=64)
     with pytest.raises(ConfigError, match=r"task.source_template='a': null, which"):
         choose("first", source_template="a")
+
+
+def test_other_files_have_the_table_of_labels_of_the_cleaned_parts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts, new = tmp_path / "parts", tmp_path / "week2.csv"
+    (parts / "made.json").parent.mkdir()
+    words = ["task.columns.label=queue", "task.reader.merged_by=labels.csv"]
+    (parts / "made.json").write_text(json.dumps({"settings": words}))
+    reader = {"merged_by": None}
+    target = "plmctl.tasks.classification.Classification"
+    own = {"_target_": target, "name": "first", "path": str(parts), "reader": reader}
+    source: Any = SimpleNamespace(own_task=lambda: own, plugins=(), config={})
+
+    def choose(path: Path, *given: str) -> Any:
+        asked = {**own, "path": str(path)}
+        found = choose_task(source, asked, {"task.path", *given}, checkpoint="x")
+        return found["reader"]["merged_by"]
+
+    assert choose(new) is None
+    assert "labels.csv: the parts" in caplog.text
+    assert "there is no such file" in caplog.text
+    (tmp_path / "labels.csv").write_text("Billing,billing\n")
+    assert choose(new) == str(tmp_path / "labels.csv")
+    assert choose(new, "task.reader.merged_by") is None
+    assert choose(parts) is None  # their labels are merged already
 
 
 def test_a_run_of_an_earlier_version_gets_the_submission_of_its_task_today() -> None:
