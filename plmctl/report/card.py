@@ -104,7 +104,7 @@ def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], 
         if decided := decide_run(folder, plugins):
             how = decided.describe()
             scores = add_bundles(decided.result, decided.predictions)
-            others = decided.describe_others(public=True)
+            others = [*decided.describe_answered(), *decided.describe_others(public=True)]
             how = how and f"Scores are {how}"
             return scores, [how, decided.describe_test(public=True), *others]
     return add_bundles(read_result(folder) or {}, read_predictions(folder)), []

@@ -89,6 +89,10 @@ class DecidedRun(NamedTuple):
     others: Sequence[OtherScore] = ()
     answered: Mapping[str, str] = {}
 
+    def describe_answered(self) -> list[str]:
+        """A line on the rows of each split that the decision answers."""
+        return [f"answered of {split}: {said}" for split, said in self.answered.items()]
+
     def describe_others(self, *, public: bool = False) -> list[str]:
         """A line on each score of another file."""
         return [each.describe(public=public, best=self.best) for each in self.others]
@@ -102,8 +106,7 @@ class DecidedRun(NamedTuple):
         """The kind of these scores, behind "scores are"; "" without a decision."""
         if not (self.how and self.applied):
             return self.how
-        kept = "".join(f"; answered of {split}: {said}" for split, said in self.answered.items())
-        return f"those of {answers}: {self.how}; the loss is without that{kept}"
+        return f"those of {answers}: {self.how}; the loss is without that"
 
     def is_fitted_to(self, split: str, rows: int) -> bool:
         """Whether a part of the decision was fitted to so many rows of a split."""

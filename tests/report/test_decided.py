@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,15 @@ def find_score_interval(run: Path) -> str:
     low, high = other.interval
     assert 0.4 < low < 0.75 < high < 1
     return " to ".join(map(format_number, other.interval))
+
+
+def test_sheet_and_card_judge_the_goal_of_a_bound(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guesses of 0.55, 0.7, 0.9 and 0.6: one is of at least 0.8, and right."""
+    own = replace(LabelDecision.fitted_on("dev", sure=0.8), goal=0.95)
+    calibrate(run, monkeypatch, own)
+    told = "nswered of dev: 1 of 4 rows (25.0%), accuracy 1.0000"
+    for page in (words_of(run), make_card(run, RunLog.read_started(run).config)):
+        assert told in page
+        assert "of these, goal 0.95 undecided; the others are unsure" in page

@@ -80,3 +80,10 @@ def test_a_label_that_looks_like_a_mistake_is_none_that_the_model_lacks(
     assert find_new(labels, names) == {}
     with pytest.raises(DataError, match=words):
         label_ids([(label, "a.csv:1") for label in labels], names, missed=find_new(labels, names))
+
+
+def test_some_misspelt_labels_have_a_table_that_mends_them() -> None:
+    found = [(label, "a.csv:1") for label in ("billing", "shiping", "shipping")]
+    told = r"'shiping' is none of .*did you mean 'shipping'.*shiping,shipping >> labels.csv  # then"
+    with pytest.raises(DataError, match=f"(?s){told} task.reader.merged_by=labels.csv"):
+        label_ids(found, ["billing", "shipping"], merged=True)

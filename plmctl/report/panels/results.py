@@ -103,7 +103,8 @@ def panel(subject: Subject) -> list[Block]:
 
 def _describe_evaluated(decided: DecidedRun) -> list[str]:
     """Lines on test and on other files that `plmctl eval` scored."""
-    return [decided.describe_test(), *decided.describe_others()]
+    test, others = decided.describe_test(), decided.describe_others()
+    return [test, *decided.describe_answered(), *others]
 
 
 @dataclass(frozen=True)

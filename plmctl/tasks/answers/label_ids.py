@@ -99,6 +99,8 @@ def _explain_unknown(
     elif not learned and (near := _find_misspelt(label, names)) and near not in found:
         what = f"is none of the names in {SETTING}, or of the head's"
         fix = spell_names([label if name == near else name for name in names])
+    elif merged and (near := _find_misspelt(label, names)):
+        fix = f"{write_table([(label, near)])}  # {MERGED}"
     known = cut(", ".join(names), 160)
     hint = "" if meant is not None else did_you_mean(filter(None, [_find_misspelt(label, names)]))
     return DataError(f"label '{cut(label, 60)}' {what}{hint}; known: {known}", file=place, fix=fix)

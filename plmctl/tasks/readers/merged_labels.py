@@ -35,8 +35,8 @@ def propose_table(labels: Mapping[str, int]) -> str:
 
 
 def write_table(rows: Iterable[tuple[str, str]]) -> str:
-    """The command for a table of pairs: a label, and the label it counts as."""
-    return f"printf '%s\\n' {shlex.join(map(spell_row, rows))} > labels.csv"
+    """The command that adds pairs to a table: a label, and the label it counts as."""
+    return f"printf '%s\\n' {shlex.join(map(spell_row, rows))} >> labels.csv"
 
 
 class MergedLabels:

@@ -104,7 +104,7 @@ def test_data_check_shows_the_merged_labels(folder: Path) -> None:
 def test_a_table_of_alike_labels_is_proposed_as_a_command(tmp_path: Path) -> None:
     """The most frequent spelling counts; the command writes what `merged_by` reads."""
     labels = {"it's, ok": 1, "It's, OK": 5, "it's,-ok": 2, "other": 9, "-1": 3, "1": 3}
-    name, form, *rows = shlex.split(propose_table(labels).removesuffix(" > labels.csv"))
+    name, form, *rows = shlex.split(propose_table(labels).removesuffix(" >> labels.csv"))
     assert (name, form) == ("printf", r"%s\n")
     file = tmp_path / "labels.csv"
     file.write_text("".join(f"{row}\n" for row in rows))
