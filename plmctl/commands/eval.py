@@ -464,7 +464,13 @@ class Evaluate(TaskUser, Command):
         """
         from plmctl.tasks import inference
         from plmctl.tasks.capabilities import submit
-        from plmctl.use.answering import warn_of_bundles, warn_of_trained
+        from plmctl.use.answering import (
+            describe_decision,
+            describe_refitted,
+            keep_said,
+            warn_of_bundles,
+            warn_of_trained,
+        )
         from plmctl.use.asked_task import name_file, write_for_board, write_split
         from plmctl.use.ensemble import join_members
         from plmctl.use.predict import ScoreTable, Told
@@ -499,7 +505,9 @@ class Evaluate(TaskUser, Command):
         extra["predictions"] = name_file(file)
         if decision is not None:
             mean = f"the mean of {len(members)} models: {decision.describe()}"
-            extra["decision"] = Told(mean)
+            extra |= describe_decision(decision, mean, joined[name])
+            extra |= describe_refitted(decision.find_refitted(name, examples), task.metrics)
+        extra |= keep_said({"files": Told("; ".join(task.remarks))})
         title = f"{task.name}: {name}"
         return ScoreTable(title, scores, extra, is_percent=task.is_percent)
 

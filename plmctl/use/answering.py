@@ -218,8 +218,13 @@ def _describe_effect(
         effects["calibration error"] = error
     more = TEMPERED if TEMPERATURE in own else ""
     said = {topic: replace(told, text=told.text + more) for topic, told in effects.items()}
+    return said | describe_refitted(own, metrics)
+
+
+def describe_refitted(own: Collection[str], metrics: Sequence[str]) -> dict[str, Told]:
+    """Remarks on parts of a decision that were fitted to the scored rows, by topic."""
     known = [REFITTED[part] for part in own if part in REFITTED]
-    return said | {topic: Told(words.format(metrics=", ".join(metrics))) for topic, words in known}
+    return {topic: Told(words.format(metrics=", ".join(metrics))) for topic, words in known}
 
 
 def warn_of_known(home: Path, examples: Sequence[Example], *, single: bool) -> dict[str, Told]:

@@ -40,6 +40,7 @@ from plmctl.use.answering import (
     answer_examples,
     conclude_answers,
     describe_decision,
+    describe_refitted,
     keep_said,
 )
 from plmctl.use.asked_task import choose_task, make_task, open_task
@@ -342,7 +343,11 @@ class EnsembleLabeller:
         scores = {own: self.task.score(rows) for own, rows in pairs}
         how = "votes" if self.votes else "mean"
         scores[f"{how} of {len(self.members)}"] = self.task.score(joined)
-        facts = describe_decision(self.decision, said, joined) if self.decision else {}
+        facts: dict[str, Told] = {}
+        if self.decision:
+            own = self.decision.find_refitted(name, examples)
+            facts = describe_decision(self.decision, said, joined)
+            facts |= describe_refitted(own, self.task.metrics)
         title = f"{self.task.name}: {name}"
         return joined, ScoreTable(title, scores, facts, is_percent=self.task.is_percent)
 

@@ -75,6 +75,16 @@ def test_texts_below_a_named_probability_are_unsure(folder: Path) -> None:
             assert reply.headers.get("x-unsure") == (None if name == "numbers" else "0"), name
 
 
+def test_texts_that_are_not_read_are_unsure_where_there_is_a_bound(folder: Path) -> None:
+    names = ["films", "films/baselines/words", "lora_one"]
+    models = open_all([folder / name for name in names], unsure_below=1e-9)
+    with serve(models) as client:
+        for name in models.by_name:
+            reply = client.post("/predict", json={"inputs": ["a fine film", "  "], "model": name})
+            marks = {own: reply.headers.get(own) for own in ("x-unknown", "x-unsure")}
+            assert marks == {"x-unknown": "1", "x-unsure": "1"}, name
+
+
 def test_a_runtime_is_ready_before_the_first_request(folder: Path) -> None:
     prepared: list[Program] = []
 
