@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from plmctl.artifacts.deployed import load_to_answer
+from plmctl.artifacts.label_rows import count_rows, labels_of
 from plmctl.artifacts.loading import Loaded, Source, find_base
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.core.spelling import spell
 from plmctl.generation.writer import writer_of
+from plmctl.runs.deciding import decide
 from plmctl.runtime.base import Runtime
 from plmctl.serve.errors import Refusal
 from plmctl.serve.labels import LabelEngine, LinearEngine, open_labels, set_least, share_labels
@@ -23,7 +27,7 @@ from plmctl.tasks.task import Task, as_task
 from plmctl.training.checkpoint import read_base
 from plmctl.training.device.precision import Precision
 from plmctl.use.asked_task import open_task
-from plmctl.use.labeller import open_linear
+from plmctl.use.labeller import PUBLISHED, find_published, open_linear
 from plmctl.use.sentence_vectors import choose_pooling
 from plmctl.use.shared_base import load_adapters
 
@@ -224,6 +228,8 @@ def _open_model(
     how: Any = {"precision": precision, "runtime": runtime, "rows": rows}
     if loaded.own_task():
         task = as_task(open_task(loaded.source, None, (), checkpoint=name))
+    elif head := find_published(loaded.config):
+        task = _open_published(loaded.source, head)
     if task is not None and not task.facts.ranks:
         labels = open_labels(loaded, task, name, least=least, **how)
     if task is not None and task.facts.scores_pairs:
@@ -240,3 +246,16 @@ def _open_model(
     chosen = choose_pooling(loaded, pooling, path="pooling")
     vectors = VectorEngine(loaded, chosen, **how)
     return Served(name, loaded.source, task, labels, vectors, prompts, pairs)
+
+
+def _open_published(source: Source, head: str) -> Task | None:
+    """The task of a published model with this head. Labels without names are LABEL_0, LABEL_1, as
+    in transformers.
+    """
+    words = [f"checkpoint={spell(source.folder)}", f"task={PUBLISHED[head]}"]
+    if labels_of(source.config, source.plugins).get(head, ()) is None:
+        names = [f"LABEL_{row}" for row in range(count_rows(source.config, head) or 0)]
+        words.append(f"task.label_names={spell(names)}")
+    given = Provenance("eval", overrides=tuple(words), plugins=tuple(source.plugins))
+    spec: Any = decide(given)
+    return as_task(open_task(source, spec.task, given.keys, checkpoint=source.folder))

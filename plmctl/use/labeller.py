@@ -444,13 +444,20 @@ def make_labeller(
     return ModelLabeller(loaded, task, asked, *how)
 
 
-# {head: the task that reads it} of published models with labels
+# {head: the task that reads it} of published models with answers
 PUBLISHED = {
     "class": "classification",
     "types": "multilabel",
     "score": "regression",
     "tag": "tagging",
+    "span": "squad_v2",  # the answer of version 1, and the odds of no answer
 }
+
+
+def find_published(config: Mapping[str, Any]) -> str | None:
+    """The head of a published model that a task of `PUBLISHED` reads; None where it has none."""
+    heads = config.get("heads") or {}
+    return next((head for head in PUBLISHED if heads.get(head)), None)
 
 
 def choose_labels(loaded: Loaded, settings: LabellerSettings, checkpoint: str) -> dict[str, Any]:
@@ -460,10 +467,10 @@ def choose_labels(loaded: Loaded, settings: LabellerSettings, checkpoint: str) -
         tune = ("task=classification", "task.path=<labelled texts>")
         fix = spell_line("finetune", *tune, spell_setting("checkpoint", checkpoint))
         what = "it has no task: a pretrained model labels nothing before it is fine-tuned"
-        heads = loaded.config.get("heads") or {}
-        if name := next((task for head, task in PUBLISHED.items() if heads.get(head)), ""):
-            words = (spell_setting("checkpoint", checkpoint), f"task={name}", "input=<texts>")
-            fix, what = spell_line("predict", *words), "its labels are published without a task"
+        if head := find_published(loaded.config):
+            labelled = (f"task={PUBLISHED[head]}", "input=<texts>")
+            fix = spell_line("predict", spell_setting("checkpoint", checkpoint), *labelled)
+            what = "its answers are published without a task"
         raise ConfigError("checkpoint", checkpoint, what, fix=fix)
     node = choose_task(loaded.source, settings.asked, settings.keys, checkpoint=checkpoint)
     kind: Any = class_of(node, settings.plugins)

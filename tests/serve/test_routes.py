@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from starlette.testclient import TestClient
 
 import plmctl
@@ -446,3 +447,82 @@ def test_pooling_is_a_setting(folder: Path) -> None:
     with serve(open_all([folder / "films"], pooling="max")) as client:
         own = plmctl.load(folder / "films").embed(TEXTS, pooling="max", normalize=True)
         assert np.array(post(client, "/embed", inputs=TEXTS)) == pytest.approx(own, abs=1e-6)
+
+
+NAMED = {"id2label": {0: "neg", 1: "neu", 2: "pos"}, "label2id": {"neg": 0, "neu": 1, "pos": 2}}
+PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
+    "class": ("SequenceClassification", NAMED),
+    "unnamed": ("SequenceClassification", {"num_labels": 2}),
+    "types": ("SequenceClassification", {**NAMED, "problem_type": "multi_label_classification"}),
+    "score": ("SequenceClassification", {"num_labels": 1, "problem_type": "regression"}),
+    "tag": ("TokenClassification", {"id2label": {0: "O", 1: "B-P"}, "label2id": {}}),
+    "span": ("QuestionAnswering", {}),
+}
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> dict[str, Path]:
+    """A tiny model of transformers for each head that a task reads."""
+    transformers = pytest.importorskip("transformers")
+    tokens = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "a",
+        "fine",
+        "poor",
+        "great",
+        "awful",
+        "film",
+        "of",
+        "the",
+        "night",
+    ]
+    sizes = {"vocab_size": len(tokens), "hidden_size": 8, "num_hidden_layers": 1}
+    sizes |= {"num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 32}
+    torch.manual_seed(0)
+    for name, (kind, more) in PUBLISHED.items():
+        config = transformers.BertConfig(**sizes, **more, initializer_range=0.9)
+        getattr(transformers, f"BertFor{kind}")(config).save_pretrained(tmp_path / name)
+        (tmp_path / name / "vocab.txt").write_text("\n".join(tokens))
+    return {name: tmp_path / name for name in PUBLISHED}
+
+
+@pytest.mark.parity
+def test_published_models_answer_as_in_transformers(published: dict[str, Path]) -> None:
+    transformers = pytest.importorskip("transformers")
+    texts = ["a fine film", "great night", "the poor film of the night"]
+    own = {"question": "the film", "context": "a fine film of the night"}
+    with serve(open_all([*published.values()])) as client:
+        found = {
+            name: post(client, "/predict", inputs=own if name == "span" else texts, model=name)
+            for name in published
+        }
+        spans = post(client, "/tag", inputs=texts, model="tag")
+    theirs = {
+        name: transformers.pipeline(kind, model=str(published[name]), device="cpu", **how)(texts)
+        for names, kind, how in (
+            (["class", "unnamed", "types", "score"], "text-classification", {"top_k": None}),
+            (["tag"], "token-classification", {"ignore_labels": []}),
+        )
+        for name in names
+    }
+    for name in ("class", "unnamed", "types"):
+        for ours, row in zip(found[name], theirs[name], strict=True):
+            assert [each["label"] for each in ours] == [each["label"] for each in row]
+            scores = [each["score"] for each in row]
+            assert [each["score"] for each in ours] == pytest.approx(scores, abs=2e-6)
+    numbers = [row[0]["score"] for row in theirs["score"]]
+    assert [each["guess"] for each in found["score"]] == pytest.approx(numbers, abs=1e-5)
+    tags = [[each["entity"] for each in row] for row in theirs["tag"]]
+    assert [each["tags"] for each in spans] == tags == [each["guess"] for each in found["tag"]]
+    model = transformers.BertForQuestionAnswering.from_pretrained(published["span"]).eval()
+    tokenizer = transformers.BertTokenizerFast(str(published["span"] / "vocab.txt"))
+    with torch.no_grad():
+        said = model(**tokenizer(own["question"], own["context"], return_tensors="pt"))
+    sums = (said.start_logits[0, :, None] + said.end_logits[0, None]).triu()
+    assert found["span"]["guess"]
+    best = sums[4:-1, 4:-1][torch.ones(6, 6).triu().bool()].max()  # behind [CLS] the film [SEP]
+    assert found["span"]["null_odds"] == pytest.approx(float(sums[0, 0] - best), abs=1e-4)
