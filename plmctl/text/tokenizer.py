@@ -85,6 +85,11 @@ class Tokenizer:
             digest.update(name.encode() + b"\0" + content)
         return digest.hexdigest()[:32]
 
+    @cached_property
+    def is_uncased(self) -> bool:
+        """Whether it reads capital letters as small ones."""
+        return self.normalize("A") == self.normalize("a")
+
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, without any special token."""
         return np.frombuffer(self._encode(text), self.dtype).tolist()

@@ -220,6 +220,8 @@ def lay_out_text(text: str, loaded: Loaded, length: int | None, prompt: str = ""
     blank = not text.strip()
     if blank and (settings is None or not loaded.source.has_tokenizer):
         return EmbeddingLine(blank=True)
+    if settings is not None and settings.lower and not loaded.tokenizer.is_uncased:
+        text, prompt = text.lower(), prompt.lower()  # converted by a version that left it cased
     text = prompt + text
     vocab, spelling = loaded.vocab, loaded.source.spelling
     template = vocab.single if vocab.cls is not None or loaded.config.get("task") else ("A",)

@@ -238,6 +238,10 @@ def test_texts_are_lowered_where_the_library_lowers_them(
     np.testing.assert_array_equal(vectors[0][0], vectors[0][1])
     np.testing.assert_array_equal(vectors[0], vectors[1])
     np.testing.assert_array_equal(vectors[0], vectors[2])
+    earlier = load(tmp_path / "ours")  # as earlier versions converted it
+    earlier.source.__dict__["tokenizer"] = cased
+    assert (earlier.tokenizer.is_uncased, trained.is_uncased) == (False, True)
+    np.testing.assert_array_equal(vectors[0], embed(earlier, texts))
 
 
 @pytest.mark.parametrize("new", [True, False])
