@@ -18,6 +18,7 @@ from plmctl.tasks.scores.swaps import SLOW, SummedScore, Swaps
 
 Score = Callable[[Predictions], Mapping[str, float]]
 EQUAL = 1e-9
+CACHED = 1 << 16  # numbers of draws whose ranks are found at once
 TRIED = 8  # draws on which a form has to agree with the score that it stands for
 
 
@@ -60,6 +61,56 @@ class Sums:
 
 
 @dataclass(frozen=True)
+class RankCorrelation:
+    """Spearman's correlation of every draw, ties at their mean rank in it.
+
+    Args:
+        numbers: [2, m] gold values and guesses, each side numbered in its order; equal values share
+            a number.
+    """
+
+    drifts: ClassVar[bool] = False
+    numbers: np.ndarray
+
+    def __call__(self, picks: np.ndarray) -> np.ndarray:
+        """As that of `Sums`."""
+        blocks = np.array_split(picks, max(1, picks.size // CACHED))
+        return np.concatenate([self._correlate(block) for block in blocks])
+
+    def _correlate(self, picks: np.ndarray) -> np.ndarray:
+        # ranks and their mean (n + 1) / 2 are multiples of 1/2: their sums have no rounding
+        x, y = (_rank(side[picks]) - (picks.shape[1] + 1) / 2 for side in self.numbers)
+        xx, yy, xy = (np.einsum("rn,rn->r", *pair) for pair in ((x, x), (y, y), (x, y)))
+        return divide(xy, np.sqrt(xx) * np.sqrt(yy))
+
+    def list_swaps(self, n: int) -> Swaps:
+        """As that of `SummedScore`; the effects of these swaps do not add up."""
+        first, second = self.numbers[:, :n], self.numbers[:, n:]
+        moves = second - first
+        moved = np.flatnonzero(moves.any(0))
+        # neither the order of the examples nor that of the systems matters
+        keys = np.concatenate([first + second, np.abs(moves)])[:, moved]
+        moved = moved[np.lexsort(keys)]
+        seen = np.sign(np.where(moves[0], moves[0], moves[1]))[moved]
+
+        def subtract(signs: np.ndarray) -> np.ndarray:
+            picks = np.tile(np.arange(n), (len(signs), 1))
+            picks[:, moved] += n * (signs != seen)
+            return self((picks + n) % (2 * n)) - self(picks)
+
+        return Swaps(np.ones(len(moved), np.int64), seen, subtract, adds=False)
+
+
+def _rank(numbers: np.ndarray) -> np.ndarray:
+    """[R, n] the rank of each value in its row, from 1 on; equal ones have their mean rank."""
+    size = int(numbers.max(initial=0)) + 1
+    cells = numbers + size * np.arange(len(numbers))[:, None]
+    counts = np.bincount(cells.ravel(), minlength=size * len(numbers)).reshape(-1, size)
+    ranks: np.ndarray = (np.cumsum(counts, 1) - (counts - 1) / 2).ravel()[cells]
+    return ranks
+
+
+@dataclass(frozen=True)
 class Whole:
     """A score that is computed anew of every draw, from all its examples."""
 
@@ -87,7 +138,7 @@ class Whole:
             return np.array(found)
 
         ones = np.ones(len(places))
-        return Swaps(ones.astype(np.int64), ones, subtract, most=SLOW, states=SLOW)
+        return Swaps(ones.astype(np.int64), ones, subtract, most=SLOW, states=SLOW, adds=False)
 
 
 @dataclass(frozen=True)
@@ -125,7 +176,7 @@ class MeanOf:
         return self.add_up().list_swaps(n)
 
 
-Form = Sums | OfCounts | ClassMean | MeanOf | Whole
+Form = Sums | OfCounts | ClassMean | MeanOf | RankCorrelation | Whole
 
 
 def find_forms(rows: Predictions, score: Score, names: Sequence[str]) -> dict[str, Form]:
@@ -153,7 +204,9 @@ def find_forms(rows: Predictions, score: Score, names: Sequence[str]) -> dict[st
         if len(found) == len(names):
             break
     for name in [name for name in names if name not in found]:
-        both = MeanOf([form for form in found.values() if not isinstance(form, Whole)])
+        both = MeanOf(
+            [form for form in found.values() if not isinstance(form, RankCorrelation | Whole)]
+        )
         fits = len(found) == len(names) - 1 > 1 and _agree(both(picks), tried[name])
         found[name] = both if fits else Whole(rows, partial(_take, score, name))
     return {name: found[name] for name in names}
@@ -210,14 +263,21 @@ def _divide(sums: np.ndarray) -> np.ndarray:
     return divide(sums[:, 0], sums[:, 1])
 
 
-def _numbers(rows: Predictions) -> Iterator[Sums]:
-    """Pearson's correlation, from the sums of x, y, x^2, y^2 and x y, around their means."""
+def _numbers(rows: Predictions) -> Iterator[Sums | RankCorrelation]:
+    """Pearson's correlation, from the sums of x, y, x^2, y^2 and x y, around their means; then
+    Spearman's.
+    """
     if not all(isinstance(row.get(side), float) for row in rows for side in ("gold", "guess")):
         return
     pairs = np.array([[row["gold"], row["guess"]] for row in rows])
+    if not np.isfinite(pairs).all():
+        return
     pairs = np.stack([metrics.shrink(side) for side in pairs.T], 1)
     x, y = (pairs - pairs.mean(0)).T
     yield Sums(np.stack([np.ones(len(rows)), x, y, x * x, y * y, x * y], 1), _pearson)
+    yield RankCorrelation(
+        np.stack([np.unique(s, return_inverse=True)[1].reshape(-1) for s in pairs.T])
+    )
 
 
 def _pearson(sums: np.ndarray) -> np.ndarray:

@@ -76,6 +76,7 @@ class Swaps:
         gap: [R, P] such sums to [R] differences of the scores.
         most: Random choices, where there are too many for all.
         states: Choices of which each may be looked at.
+        adds: Whether it is tried that the effects of swaps add up.
     """
 
     sizes: np.ndarray
@@ -83,6 +84,7 @@ class Swaps:
     gap: Callable[[np.ndarray], np.ndarray]
     most: int = SWAPS
     states: int = STATES
+    adds: bool = True
 
     def test(self) -> SwapTest:
         """The p-value by the rule of this module."""
@@ -110,7 +112,7 @@ class Swaps:
     def _count_steps(self) -> float | None:
         """The share by `count_steps`; None where the effects of swaps do not add up."""
         size = len(self.sizes)
-        if size > EFFECTS or self.most < SWAPS:
+        if size > EFFECTS or not self.adds:
             return None
         rng = np.random.default_rng(SEED)
         tried = self.sizes - 2 * rng.binomial(self.sizes, 0.5, size=(TRIED, size))

@@ -14,7 +14,7 @@ import pytest
 from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.bundles import bundle_rows, score_bundles
 from plmctl.tasks.scores.class_counts import OfCounts
-from plmctl.tasks.scores.resampling import Sums, Whole, find_forms
+from plmctl.tasks.scores.resampling import RankCorrelation, Sums, Whole, find_forms
 from plmctl.tasks.scores.swaps import SLOW, STATES, SWAPS, SwapTest, find_chances, find_grid
 
 
@@ -136,6 +136,26 @@ def test_random_swaps_have_one_number_and_know_no_order() -> None:
     assert found.swaps == SWAPS
     order = rng.permutation(60)
     assert mean_of(*rows[::-1, order]).list_swaps(60).test() == found
+
+
+def test_swaps_of_ranks_are_those_of_the_score_in_any_order() -> None:
+    rng = np.random.default_rng(4)
+    gold, *sides = rng.integers(5, size=(3, 40)).astype(float)
+    places = np.stack([np.tile(gold, 2), np.concatenate(sides)]).astype(int)
+
+    def test(places: np.ndarray) -> SwapTest:
+        return RankCorrelation(places).list_swaps(places.shape[1] // 2).test()
+
+    found, order = test(places), rng.permutation(40)
+    assert found.swaps == SWAPS
+    assert test(places[:, [*order + 40, *order]]) == found
+    few = places[:, [*range(9), *range(40, 49)]]
+    rows = [{"gold": float(x), "guess": float(y)} for x, y in few.T]
+
+    def score(own: Any) -> float:
+        return metrics.spearman([row["gold"] for row in own], [row["guess"] for row in own])
+
+    assert test(few) == SwapTest(pytest.approx(Whole(rows, score).list_swaps(9).test().p), None)
 
 
 def test_slow_scores_have_fewer_swaps_in_any_order() -> None:
