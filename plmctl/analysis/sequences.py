@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from plmctl.analysis.statistics import ALPHA, Difference, correct
+from plmctl.analysis.statistics import ALPHA, Difference
+from plmctl.tasks.scores.swaps import correct
 
 FIRST = 3  # seeds before the first look: two say little about a spread
 

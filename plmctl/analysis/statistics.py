@@ -1,4 +1,4 @@
-"""The worth of a difference between two arms: Student's t over seeds, Holm's correction, a verdict.
+"""The worth of a difference between two arms: Student's t over seeds, a verdict.
 The power of a test: the smallest difference that it could have seen.
 
 Every study needs these 90 lines of distributions, so SciPy would cost all users 100 MB; the tests
@@ -108,19 +108,6 @@ def compare_unpaired(arm: Sequence[float], baseline: Sequence[float]) -> Differe
     freedom = (a + b) ** 2 / below if below else math.inf
     n, error = min(len(arm), len(baseline)), math.sqrt(a + b)
     return _difference(unit * mean, unit * error, freedom, n, "Welch t")
-
-
-def correct(ps: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction of p-values: the k-th smallest of m is multiplied by m - k + 1, never
-    decreasing (Holm, 1979); None stays None.
-    """
-    known = sorted((p, index) for index, p in enumerate(ps) if p is not None)
-    corrected: list[float | None] = [None] * len(ps)
-    highest = 0.0
-    for rank, (p, index) in enumerate(known):
-        highest = max(highest, min(1.0, (len(known) - rank) * p))
-        corrected[index] = highest
-    return corrected
 
 
 def judge(expected: str, difference: Difference | None, p: float | None = None) -> Verdict:

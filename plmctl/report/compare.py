@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from plmctl.analysis.paired import McNemar, PairedDifference, compare_form, count_discordant
-from plmctl.analysis.statistics import correct
 from plmctl.core.errors import DataError, UsageError, list_some, nearest
 from plmctl.core.rounding import round_floats, spell_p
 from plmctl.core.spelling import spell_line, spell_word
@@ -48,7 +47,7 @@ from plmctl.tasks.scores.bundles import (
 )
 from plmctl.tasks.scores.metrics import is_larger_better, spell_metric
 from plmctl.tasks.scores.resampling import Form, Whole, find_forms
-from plmctl.tasks.scores.swaps import ALONE, EXACT, SEED
+from plmctl.tasks.scores.swaps import ALONE, EXACT, SEED, correct
 from plmctl.tasks.task import Task
 
 SAMPLES = 10_000

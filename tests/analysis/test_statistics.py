@@ -15,7 +15,6 @@ from plmctl.analysis.statistics import (
     compare,
     compare_pairs,
     compare_unpaired,
-    correct,
     incomplete_beta,
     judge,
     quantile,
@@ -25,6 +24,7 @@ from plmctl.analysis.statistics import (
 )
 from plmctl.report.charts import shorten_number
 from plmctl.report.text import format_number
+from plmctl.tasks.scores.swaps import correct
 
 FREEDOMS = (1, 2, 3, 4.5, 9, 30, 200)
 

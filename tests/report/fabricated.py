@@ -12,10 +12,11 @@ from typing import Any
 
 import yaml
 
-from plmctl.analysis.statistics import compare, correct, judge, summarise
+from plmctl.analysis.statistics import compare, judge, summarise
 from plmctl.jobs.work import RECORD
 from plmctl.storage.atomic import write_json
 from plmctl.storage.job_events import JobEvents
+from plmctl.tasks.scores.swaps import correct
 
 CONFIG = {
     "recipe": "bert",

@@ -5,7 +5,7 @@ the split may have chosen the checkpoint.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import counted
 from plmctl.tasks.record import Predictions
 from plmctl.tasks.scores.metrics import is_larger_better
-from plmctl.tasks.scores.swaps import ALONE, SwapTest
+from plmctl.tasks.scores.swaps import ALONE, SwapTest, correct
 
 FILE = "baselines.json"  # a file of a run: the scores of models without pretraining
 TESTS = "p_of_baselines"  # the entry of result.json: {split: {model: the record of a SwapTest}}
@@ -62,7 +62,9 @@ def list_unbeaten(
     read: Mapping[str, int] | None = None,
 ) -> list[str]:
     """A line for each split on which a model without pretraining has as good a score, or a better
-    one. Scores are equal where their stored digits are.
+    one. Scores are equal where their stored digits are. "Worse" is a claim on one of several
+    models, so its p-value is Holm's for all that were tested on the split. "Better than all of
+    them" needs no correction: each difference has to hold by itself (Berger, 1982).
 
     Args:
         scores: The scores of the fine-tuned model.
@@ -83,14 +85,19 @@ def list_unbeaten(
         if not named:
             continue
         records = (tests or {}).get(split, {})
-        tested = {name: SwapTest.read(records[name]) for name in named if name in records}
-        judged = [test.p for test in tested.values()]
-        how, end = _judge(judged) if worse else ("is no better than", "answers as well")
+        family = {name: SwapTest.read(records[name]) for name in known if name in records}
+        holm = dict(zip(family, correct([test.p for test in family.values()]), strict=True))
+        tested = {name: family[name] for name in named if name in family}
+        least = min(tested, key=lambda name: tested[name].p, default="")
+        how, end = _judge(holm.get(least)) if worse else ("is no better than", "answers as well")
         others = ", ".join(
             f"{name} {known[name]:.4f}" + (f", p {tested[name].spell()}" if name in tested else "")
             for name in named
         )
         others += _describe_tests(tested.values())
+        if worse and least and len(family) > 1:
+            corrected = tested[least].spell(holm[least])
+            others += f"; by Holm for {len(family)} simple models, the least p is {corrected}"
         lines.append(
             f"{split}: {metric} {value:.4f} {how} without pretraining ({others}): a simple"
             f" model, trained in seconds, {end}{describe_read(read)}"
@@ -152,11 +159,11 @@ def _describe_tests(tests: Iterable[SwapTest]) -> str:
     return f"; p by swaps: {' or '.join(ways)}, {ALONE}" if ways and all(ways) else ""
 
 
-def _judge(tested: Sequence[float]) -> tuple[str, str]:
-    """(how a lower score is related, what the other model does), by p-values of the difference."""
-    if not tested:
+def _judge(p: float | None) -> tuple[str, str]:
+    """(how a lower score is related, what the other model does), by the least corrected p-value."""
+    if p is None:
         return "is no better than", "scores better; no test says whether that is chance"
-    if min(tested) < ALPHA:
+    if p < ALPHA:
         return "is worse than", "answers better"
     return "is below that", "is not distinguishable from it"
 

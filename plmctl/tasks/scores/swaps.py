@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -174,6 +174,19 @@ class SummedScore(NamedTuple):
             return value((total - moved) / 2) - value((total + moved) / 2)
 
         return Swaps(sizes, seen, subtract)
+
+
+def correct(ps: Sequence[float | None]) -> list[float | None]:
+    """Holm's correction of p-values: the k-th smallest of m is multiplied by m - k + 1, never
+    decreasing (Holm, 1979); None stays None.
+    """
+    known = sorted((p, index) for index, p in enumerate(ps) if p is not None)
+    corrected: list[float | None] = [None] * len(ps)
+    highest = 0.0
+    for rank, (p, index) in enumerate(known):
+        highest = max(highest, min(1.0, (len(known) - rank) * p))
+        corrected[index] = highest
+    return corrected
 
 
 def count_steps(steps: np.ndarray, sizes: np.ndarray, seen: np.ndarray) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,9 +88,29 @@ def test_models_without_pretraining_that_are_better_are_named(
     ],
 )
 def test_a_better_score_is_worded_by_its_test(p: float | None, said: str) -> None:
-    tests = {} if p is None else {"dev": {"words": p, "most frequent": 0.0}}
+    tests = {} if p is None else {"dev": {"words": p}}
     (line,) = list_unbeaten({"dev": {"accuracy": 0.7}}, SIMPLE, "accuracy", tests=tests)
     assert all(part in line for part in said.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("ps", "said"),
+    [
+        ([0.021, 0.4307, 0.0001], "is worse than|2 p 0.0210|; by Holm for 3 .*p is 0.0420)"),
+        ([0.021, 0.4307, 0.04], "is below that|2 p 0.0210|p is 0.0630)|not distinguishable"),
+        ([0.021, 0.06, None], "is worse than|by Holm for 2 simple models, the least p is 0.0420"),
+    ],
+)
+def test_one_of_several_models_is_better_by_a_corrected_test(
+    ps: list[float | None], said: str
+) -> None:
+    """The third model is worse: its test belongs to the family."""
+    scores = {"words": 0.8, "pairs": 0.7, "most frequent": 0.1}
+    simple = {"dev": {name: {"accuracy": value} for name, value in scores.items()}}
+    tests = {"dev": {name: p for name, p in zip(scores, ps, strict=True) if p is not None}}
+    (line,) = list_unbeaten({"dev": {"accuracy": 0.6}}, simple, "accuracy", tests=tests)
+    for part in said.replace("2 p", "words 0.8000, p").split("|"):
+        assert re.search(re.escape(part).replace(r"\.\*", ".*"), line), line
 
 
 @pytest.mark.parametrize("value", [0.908613, 0.9086134453781513])
