@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from plmctl.cleaning.minhash import NONE
+from plmctl.cleaning.minhash import NONE, MinHash, find_copy_keys
 from plmctl.cleaning.steps import map_array
+from plmctl.cleaning.word_hashes import WordHashes
 
 PASS = 1 << 24  # keys that are sorted at once
 CHUNK = 1 << 20  # pairs that are joined at once
@@ -95,6 +96,27 @@ class Clusters:
         while not np.array_equal(above := self._parent[roots], roots):
             self._parent[ranks] = roots = above
         return roots
+
+
+def group_texts(texts: Sequence[str], units: Sequence[str] = ()) -> np.ndarray:
+    """[N] int64: the number of the first text of each one's group. A group has copies and near
+    duplicates, as `data dedup` finds them with its own settings.
+
+    Args:
+        units: A name of each text; equal ones are in one group, too.
+    """
+    if not texts:
+        return np.zeros(0, np.int64)
+    minhash, hashes, numbers = MinHash(), WordHashes(), np.arange(len(texts))
+    keys = np.stack([find_copy_keys(text, minhash, hashes) for text in texts], 1)
+    kinds = [keys[:2], *keys[2:, None]]
+    if len(units):
+        kinds.append(np.unique(np.array(units), return_inverse=True)[1][None].astype(np.uint64) + 1)
+    clusters = Clusters(numbers)
+    for own in kinds:
+        some = own[0] != NONE
+        clusters.join(_pair_equal(own[:, some], numbers[some]))
+    return clusters.find_best()
 
 
 def order_documents(columns: Sequence[np.ndarray]) -> np.ndarray:

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from plmctl.cleaning.clusters import Clusters, find_pairs, load_rows, order_documents
-from plmctl.cleaning.minhash import NONE, MinHash, estimate
+from plmctl.cleaning.minhash import MinHash, estimate, find_copy_keys
 from plmctl.cleaning.output import OutputFormat, open_table, shorten
 from plmctl.cleaning.parts import CleaningInput, InputPart
 from plmctl.cleaning.raw_text import ID, RawText
 from plmctl.cleaning.steps import Steps, map_array, save_array
-from plmctl.cleaning.word_hashes import WordHashes, hash_whole
+from plmctl.cleaning.word_hashes import WordHashes
 from plmctl.core.errors import ConfigError, DataError, list_some
 from plmctl.core.folding import fold_name
 from plmctl.core.spelling import spell_setting
@@ -66,7 +66,7 @@ class Signing:
         ranks: list[tuple[float, float]] = []
         names: list[bytes] = []
         for span, text in self.source.read(part):
-            keys.append(self._find_keys(text))
+            keys.append(find_copy_keys(text.text, self.minhash, self.hashes))
             values.append(_hash_fields(text))
             rank = self.preferred.get(span.number, len(self.preferred))
             ranks.append((rank, self._find_priority(text)))
@@ -88,14 +88,6 @@ class Signing:
         """The MinHash signature of a text."""
         assert self.minhash is not None
         return self.minhash.sign(self.hashes(text))
-
-    def _find_keys(self, text: RawText) -> np.ndarray:
-        if not text.text.strip():  # no copy of another, but no document either
-            return np.full(2 + (self.minhash.buckets if self.minhash else 0), NONE, np.uint64)
-        whole = np.array(hash_whole(text.text), np.uint64)
-        if self.minhash is None:
-            return whole
-        return np.concatenate([whole, self.minhash.find_keys(self.sign(text.text))])
 
     def _find_priority(self, text: RawText) -> float:
         if self.priority is None:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from plmctl.cleaning.word_hashes import hash_ngrams, hash_sequences
+from plmctl.cleaning.word_hashes import WordHashes, hash_ngrams, hash_sequences, hash_whole
 
 NONE = 0  # the key of a document that is too short to have n-grams
 _TOGETHER = 1 << 11  # n-grams whose hashes are computed at once: 112 of each fit into a cache
@@ -73,6 +73,19 @@ class MinHash:
         size = (self.buckets * self.hashes, 1)
         flips = draws.integers(0, 1 << 32, size, np.uint32)
         return flips, draws.integers(0, 1 << 32, size, np.uint32) | np.uint32(1)
+
+
+def find_copy_keys(text: str, minhash: MinHash | None, hashes: WordHashes) -> np.ndarray:
+    """[2 + buckets] uint64: equal texts share the first two, near duplicates one of the others;
+    `NONE` where a text has none.
+    """
+    buckets = minhash.buckets if minhash else 0
+    if not text.strip():  # no copy of another, but no document either
+        return np.full(2 + buckets, NONE, np.uint64)
+    whole = np.array(hash_whole(text), np.uint64)
+    if minhash is None:
+        return whole
+    return np.concatenate([whole, minhash.find_keys(minhash.sign(hashes(text)))])
 
 
 def estimate(one: np.ndarray, other: np.ndarray) -> float:

@@ -114,8 +114,11 @@ class Clean(TaskUser, Command):
         old = read_parts(task, Path(self.keep_parts).expanduser()) if self.keep_parts else {}
         known = [each for part in old.values() for each in part.examples]
         table = clean_table(task, keep_disputed=self.contradictory == "keep", known=known)
+        if old:
+            table, parts = extend_parts(splits, table, old)
+        else:
+            parts = divide_table(splits, table.kept)
         arranged = {name: arrange_columns(table, part) for name, part in old.items()}
-        parts = extend_parts(splits, table, old) if old else divide_table(splits, table.kept)
         if self.out is not None:
             extended = {
                 name: part.extend(arranged[name], parts[name]) for name, part in old.items()

@@ -14,7 +14,7 @@ from plmctl.data.check import labels
 from plmctl.data.check.finding import Finding, Report, Verdict, judge
 from plmctl.data.check.labels import LabelledExample
 from plmctl.tasks import inference
-from plmctl.tasks.cleaned import can_clean
+from plmctl.tasks.cleaned import can_clean, group_near
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.label_text import describe_names
 from plmctl.tasks.readers.merged_labels import MERGED, propose_table
@@ -70,6 +70,7 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         remarks=task.remarks,
         held_share=held,
     )
+    report.findings.extend(_judge_near(splits) if can_clean(task) else ())
     counts = inference.count_labels(example for own in splits.values() for example in own)
     report.findings.extend(
         Finding("names of labels", "look", line, "Correct the spelling, if they are.")
@@ -124,6 +125,32 @@ def _judge_bundles(divided: Splits, splits: Mapping[str, Examples]) -> Iterator[
             yield judge(
                 "bundles", who + line, known, look=0, bad=0, advice=WHOLE, numbers={KNOWN: known}
             )
+
+
+def _judge_near(splits: Mapping[str, Examples]) -> Iterator[Finding]:
+    """A finding on near copies in several splits, by the rule of `data dedup`."""
+    if len(splits) < 2:
+        return
+    groups = group_near([each for own in splits.values() for each in own])
+    first: dict[int, tuple[str, str]] = {}
+    pairs: dict[str, list[list[str]]] = {name: [] for name in splits if name != "train"}
+    for name, own in splits.items():
+        for each in own:
+            other, place = first.setdefault(groups[each.place], (name, each.place))
+            if other != name:
+                pairs[name].append([each.place, place])
+    said = ", ".join(f"{name} {len(own):,} of {len(splits[name]):,}" for name, own in pairs.items())
+    shown = next((f": {own[0][0]} and {own[0][1]}" for own in pairs.values() if own), "")
+    yield judge(
+        "near copies across parts",
+        f"{said} have one in an earlier part{shown}",
+        max(len(own) / max(1, len(splits[name])) for name, own in pairs.items()),
+        look=0,
+        bad=0.05,
+        advice="Scores count what the model has nearly seen: plmctl data clean, from one table,"
+        " leaves near copies in one part.",
+        numbers={name: {"count": len(own), "places": own[:20]} for name, own in pairs.items()},
+    )
 
 
 def _leave_repeated(splits: Mapping[str, list[Example]]) -> dict[str, list[Example]]:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from plmctl.cleaning.clusters import group_texts
 from plmctl.core.errors import ConfigError, DataError, list_some
 from plmctl.core.folding import fold_name
 from plmctl.core.spelling import spell_setting
@@ -48,6 +49,7 @@ PASSED = "rows passed over"
 EMPTY = "empty texts"
 DISPUTED = "contradictory labels"
 COPIES = "copies, but for case"
+BETWEEN = "near copies, or bundles, of rows in several parts"
 SHOWN = 3  # rows of each reason
 NAMED = 10  # new labels
 FAR = 0.02  # distance of the share of a part from its setting
@@ -155,29 +157,68 @@ def _spell_conversion(task: Task, kind: str) -> str:
 
 def extend_parts(
     splits: Splits, table: CleanTable, known: Mapping[str, KeptPart]
-) -> dict[str, list[Example]]:
-    """The rows of a table by the part that gets them: that of their bundle, or of their text;
-    others are divided by the shares of `splits`, else by those of the parts.
+) -> tuple[CleanTable, dict[str, list[Example]]]:
+    """(the table, its rows by the part that gets them). A row goes to the part of its bundle and of
+    its near copies, and leaves the table where these are several parts. Others are divided by the
+    shares of `splits`, else by those of the parts.
     """
-    places: dict[Any, str] = {}
-    for name, part in known.items():
-        for each in part.examples:
-            places.setdefault(find_key(each), name)
-            places.setdefault(each.bundle or find_key(each), name)
-    found: dict[str, list[Example]] = {name: [] for name in known}
-    rest: list[Example] = []
-    for each in table.kept:
-        place = places.get(each.bundle) or places.get(find_key(each))
-        (found[place] if place else rest).append(each)
+    found, rest, between = _place_rows(table.kept, known)
+    lines = [(_line(each.place), _spell_row(each)) for each in between]
+    gone, leaving = {each.place for each in between}, {BETWEEN: lines} if lines else {}
+    kept = [each for each in table.kept if each.place not in gone]
+    table = replace(table, kept=kept, dropped={**table.dropped, **leaving})
     if splits.dev_share is splits.test_share is None:
         sizes = {name: len(part.examples) for name, part in known.items()}
         total, test = sum(sizes.values()), sizes.get("test", 0)
         dev_share = sizes.get("dev", 0) / max(1, total - test)
         splits = replace(splits, dev_share=dev_share, test_share=test / total)
-    for name, own in splits.divide(rest, balanced=True).items() if rest else ():
+    for name, own in _divide_apart(splits, rest).items() if rest else ():
         found[name if name in known else "train"] += own
-    order = {each.place: number for number, each in enumerate(table.kept)}
-    return {name: sorted(own, key=lambda each: order[each.place]) for name, own in found.items()}
+    order = {each.place: number for number, each in enumerate(kept)}
+    return table, {
+        name: sorted(own, key=lambda each: order[each.place]) for name, own in found.items()
+    }
+
+
+def _place_rows(
+    rows: Examples, known: Mapping[str, KeptPart]
+) -> tuple[dict[str, list[Example]], list[Example], list[Example]]:
+    """(the new rows of each old part, rows that belong to none, rows that belong to several), by
+    bundles and near copies of old rows and of placed ones.
+    """
+    old = [(name, each) for name, part in known.items() for each in part.examples]
+    groups = group_near([*(each for _, each in old), *rows])
+    places: dict[Any, set[str]] = {}
+    for name, each in old:
+        places.setdefault(groups[each.place], set()).add(name)
+        places.setdefault(each.bundle, {name})
+    found: dict[str, list[Example]] = {name: [] for name in known}
+    rest, between, before = [*rows], list[Example](), -1
+    while len(rest) != before:  # again: one row may decide on others
+        todo, rest, before = rest, [], len(rest)
+        for each in todo:
+            keys = [key for key in (groups[each.place], each.bundle) if key != ""]
+            wanted = set().union(*(places.get(key, ()) for key in keys))
+            if len(wanted) == 1:
+                found[min(wanted)].append(each)
+                places |= dict.fromkeys(keys, wanted)
+            else:
+                (between if wanted else rest).append(each)
+    return found, rest, between
+
+
+def group_near(examples: Examples, units: Sequence[str] = ()) -> dict[str, int]:
+    """{file:line: the number of the group of near copies}, by the rule of `data dedup`."""
+    groups = group_texts([" ".join(find_key(each)) for each in examples], units)
+    return {each.place: int(own) for each, own in zip(examples, groups, strict=True)}
+
+
+def _divide_apart(splits: Splits, examples: Examples) -> dict[str, list[Example]]:
+    """The parts of examples, near copies and bundles in one part."""
+    units = list(map(splits.unit, examples))
+    groups = group_near(examples, units)
+    apart = replace(splits, unit=lambda each: units[groups[each.place]])
+    return apart.divide(examples, balanced=True)
 
 
 def arrange_columns(table: CleanTable, part: KeptPart) -> CleanTable:
@@ -274,8 +315,7 @@ def choose_rows(
     for each in examples:
         if each.place in reasons:
             reason, other = reasons[each.place]
-            text = shorten(" / ".join(map(str, each.fields.values())))
-            dropped[reason].append((_line(each.place), f"'{text}' ({_spell(each.label)}){other}"))
+            dropped[reason].append((_line(each.place), _spell_row(each) + other))
     kept = [each for each in examples if each.place not in reasons]
     return kept, {reason: rows for reason, rows in dropped.items() if rows}
 
@@ -289,10 +329,11 @@ def divide_table(splits: Splits, examples: Examples) -> dict[str, list[Example]]
     """
     if not (splits.dev_share or splits.test_share or splits.folds):
         return {}
-    parts = splits.divide(examples, balanced=True)
+    parts = _divide_apart(splits, examples)
     for name, share in splits.divided.items():
         if not parts[name]:
-            what = f"no row of {name} is left by the share {share:.3g}: bundles stay together"
+            what = f"no row of {name} is left by the share {share:.3g}"
+            what += ": bundles and near copies stay together"
             raise DataError(what, file=splits.path, fix="larger shares, or smaller bundles")
     return {name: parts[name] for name in splits.divided}
 
@@ -422,6 +463,11 @@ def _spell_place(example: Example, old: Collection[str]) -> str:
     """`line 5`, or `line 5 of tickets/train.csv` for a row of another file."""
     file, _, line = example.place.rpartition(":")
     return f"line {line} of {file}" if example.place in old else f"line {line}"
+
+
+def _spell_row(example: Example) -> str:
+    text = shorten(" / ".join(map(str, example.fields.values())))
+    return f"'{text}' ({_spell(example.label)})"
 
 
 def _line(place: str) -> int:

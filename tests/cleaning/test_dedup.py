@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from plmctl.cleaning import dedup
+from plmctl.cleaning.clusters import group_texts
 from plmctl.cleaning.parts import CleaningInput
 from plmctl.text.inputs import describe_skipped
 from plmctl.text.reader import read_documents
@@ -312,3 +313,11 @@ def test_an_existing_folder_and_a_full_disk(
     monkeypatch.undo()
     plmctl("data", "dedup", str(corpus), f"out={tmp_path}/out")
     assert len(read_out(tmp_path / "out")) == 20
+
+
+def test_texts_in_memory_have_the_groups_of_the_command() -> None:
+    words = "a b c d e f g h i j k l m n o p"
+    texts = [words, "", words.upper(), f"{words} 7", f"{words} 8", "a b", "", words[::-1], "A  b"]
+    assert group_texts(texts).tolist() == [0, 1, 0, 0, 0, 5, 6, 7, 5]
+    units = ["u", "v", "w", "x", "y", "z", "u", "z", "s"]
+    assert group_texts(texts, units).tolist() == [0, 1, 0, 0, 0, 5, 0, 5, 5]

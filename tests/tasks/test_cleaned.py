@@ -15,14 +15,18 @@ import pytest
 from plmctl.config.command import perform
 from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.data.check.finding import shorten
 from plmctl.tasks.check import check_task
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.cleaned import (
+    BETWEEN,
     choose_rows,
     clean_table,
     describe_part,
     describe_shares,
     divide_table,
+    extend_parts,
+    read_parts,
 )
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.record import Example
@@ -201,6 +205,53 @@ def test_new_rows_leave_the_old_ones_in_their_parts(
     assert {row.partition(";")[0] for row in rows[1:]} <= part_of.keys()
     with pytest.raises(ConfigError, match="keep_parts"):
         perform(compose("clean", None, [*words, f"keep_parts={tmp_path}"]))
+
+
+LONG = "the box of order {} was broken when the man of the post gave it to me on {}"
+
+
+def test_new_near_copies_go_to_the_part_of_the_old_row(tmp_path: Path) -> None:
+    """One that is near rows in two parts leaves; near new ones are in one part."""
+    old = {
+        "train": ["please send the bill of may once more to our new office in {} street", "a b"],
+        "dev": ["c d"],
+        "test": [LONG],
+    }
+    for name, texts in old.items():
+        rows = [f"{text.format(1, 'Monday')},{'xy'[n]}" for n, text in enumerate(texts)]
+        write(tmp_path / f"{name}.csv", ["text,label", *rows], "\n")
+    new = [old["train"][0].format(22), LONG.format(333, "Monday"), LONG.format(4, "Sunday")]
+    many = [f"nothing of what you sent in week {n} fits into this house of ours" for n in range(30)]
+    rows = [f"{text},y" for text in [*new, *many, "e f", "g h"]]
+    file = write(tmp_path / "new.csv", ["text,label", *rows], "\n")
+    task = open_task(file, columns={"text": "text", "label": "label"})
+    known = read_parts(task, tmp_path)
+    table = clean_table(task, known=[each for own in known.values() for each in own.examples])
+    table, parts = extend_parts(replace(task.splits, dev_share=0.3), table, known)
+    of = {each.fields["text"]: name for name, own in parts.items() for each in own}
+    assert [of[text] for text in new] == ["train", "test", "test"]
+    assert len({of[text] for text in many}) == 1
+    assert len(of) == len(rows)
+    write(tmp_path / "dev.csv", ["text,label", f"{LONG.format(9, 'Monday')},x"], "\n")
+    known = read_parts(task, tmp_path)
+    table, parts = extend_parts(task.splits, table, known)
+    assert table.dropped[BETWEEN] == [
+        (line, f"'{shorten(text)}' (y)") for line, text in enumerate(new[1:], 3)
+    ]
+    assert sum(map(len, parts.values())) == len(table.kept) == len(rows) - 2
+
+
+def test_data_check_counts_near_copies_by_the_rule_of_dedup(tmp_path: Path) -> None:
+    for name, numbers in {"train": [1, 2], "dev": [3], "test": [4, 5]}.items():
+        rows = [f"{LONG.format(n, 'Monday')},x" for n in numbers]
+        write(tmp_path / f"{name}.csv", ["text,label", *rows, f"{name},y"], "\n")
+    task = open_task(tmp_path, columns={"text": "text", "label": "label"})
+    task.splits.reader.splits.update(dev=["dev.*"], test=["test.*"])
+    found = {each.name: each for each in check_task(task, None).findings}
+    assert found["test in train"].numbers["count"] == 0
+    near = found["near copies across parts"]
+    assert near.found.startswith("dev 1 of 2, test 2 of 3 have one in an earlier part: ")
+    assert near.verdict == "bad"
 
 
 def test_new_rows_are_read_as_the_parts_were(
