@@ -129,7 +129,7 @@ class PromptReader:
                 f"put {mask} where it should say a word;"
                 " to write, take a decoder or an encoder-decoder"
             )
-            problem = "this model is an encoder: it fills masks, and writes no text"
+            problem = f"no {mask} in it: this model fills masks, and writes no text"
             raise DataError(problem, file=self.source, line=line, fix=fix)
         positions = self.model.backbone.max_length
         room = None if positions is None else positions - (self.kind == "text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,6 +21,17 @@ from plmctl.serve.errors import OPENAI, Refusal, as_refusal, spell_error
 from plmctl.serve.guard import Guard
 from plmctl.serve.routes import completions, inference, openai, pooling, texts
 from plmctl.serve.server import Server
+from plmctl.tasks.record import cut
+
+SHOWN = 40  # characters of a wrong value
+# needs of a body, by the types of pydantic's errors
+NEEDED = {
+    "string_type": "a text",
+    "dict_type": "an object",
+    "list_type": "a list",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+}
 
 ROUTERS = (inference, openai, completions, pooling, texts)
 
@@ -100,24 +112,39 @@ def _answer_errors(app: FastAPI, paths: Sequence[str]) -> None:
 def _explain(request: Request, errors: Sequence[Any]) -> str:
     """The first mistake of a body: its field, and what is allowed there."""
     first = errors[0]
-    where = [str(part) for part in first["loc"][1:]]
+    field = str(next(iter(first["loc"][1:]), ""))
     if first["type"] == "json_invalid":
         return f"the body is no JSON: {first.get('ctx', {}).get('error', first['msg'])}"
-    if not where and first["type"] == "missing":
+    if not field and first["type"] == "missing":
         return "the body is empty: a JSON object is needed"
-    if not where:
+    if not field:
         kind = request.headers.get("content-type", "")
         header = "" if "json" in kind else ", with the header 'content-type: application/json'"
         return f"the body must be a JSON object{header}"
     if first["type"] == "none_required":
-        return f"{where[0]}: this server has none; leave it out, or send null"
+        return f"{field}: this server has none; leave it out, or send null"
     if first["type"] == "extra_forbidden":
-        return f"there is no field '{where[0]}' at {request.url.path}"
-    inner = [part for part in where[1:] if part.isdigit()]  # others name types of pydantic
-    said = dict.fromkeys(
-        str(each["msg"]) for each in errors if str(each["loc"][1:2]) in str(first["loc"][1:2])
-    )
-    return f"{'.'.join([where[0], *inner])}: {', or '.join(said)}"
+        return f"there is no field '{field}' at {request.url.path}"
+    if first["type"] == "missing":
+        others = [each["loc"][-1] for each in errors if each["type"] == "extra_forbidden"]
+        found = f"; found {', '.join(map(str, others))}" if others else ""
+        return f"there is no field '{field}', which {request.url.path} needs{found}"
+    return _explain_value(field, [own for own in errors if own["loc"][1:2] == first["loc"][1:2]])
+
+
+def _explain_value(field: str, errors: Sequence[Any]) -> str:
+    """`inputs[1]: a text or a list is needed, not null`, by the errors of the alternatives that
+    come deepest into the value.
+    """
+    places = [tuple(part for part in each["loc"][2:] if isinstance(part, int)) for each in errors]
+    place = max(places, key=len)
+    own = [each for each, other in zip(errors, places, strict=True) if other == place]
+    where = field + "".join(f"[{number}]" for number in place)
+    kinds = dict.fromkeys(NEEDED.get(each["type"], "") for each in own)
+    if not all(kinds):
+        return f"{where}: {', or '.join(dict.fromkeys(str(each['msg']) for each in own))}"
+    value = json.dumps(own[0]["input"], ensure_ascii=False)
+    return f"{where}: {' or '.join(kinds)} is needed, not {cut(value, SHOWN)}"
 
 
 def _reply(request: Request, status: int, message: str) -> Response:

@@ -208,7 +208,7 @@ def test_a_source_is_written_out_with_its_sentinels(run: Callable[[str], str]) -
             3,
             "the model has 32 positions, and needs one to write",
         ),
-        ("bert", ["prompt=hello"], 3, "it fills masks, and writes no text"),
+        ("bert", ["prompt=hello"], 3, "no [MASK] in it: this model fills masks, and"),
         ("bert", ["prompt=a [MASK]", "top=100000"], 2, "top=100000: at most"),
         ("gpt", ["prompt=a", "search=beam", "search.width=100000"], 2, "fix: search.width="),
         ("gpt", ["prompt=a", "search=beam", "search.count=9"], 2, "fix: search.width=9"),
