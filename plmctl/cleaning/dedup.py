@@ -441,7 +441,9 @@ def describe(found: Deduplicated) -> Iterator[str]:
     yield f"{'all':10}{total:12,}{'':8}{characters / 1e6:14,.3f}"
     if found.sizes:
         largest = max(map(int, found.sizes))
-        yield f"{sum(found.sizes.values()):,} clusters, the largest of {largest:,} documents"
+        several = counted(sum(found.sizes.values()), "cluster")
+        share = f"{largest:,} of {total:,} documents ({largest / total:.1%})"
+        yield f"{several}, the largest has {share}, of which 1 stays"
     if found.conflicts:
         yield (
             f"{counted(found.conflicts, 'group')} with several labels: one document of each label"

@@ -9,12 +9,16 @@ from plmctl.config.build import plain
 from plmctl.config.command import About, Command, Result
 from plmctl.config.schema import TextCleaner
 from plmctl.core.errors import ConfigError
-from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count, Whole
 
 if TYPE_CHECKING:
     from plmctl.cleaning.dedup import Signing
     from plmctl.cleaning.parts import CleaningInput
+
+FREQUENCIES = (
+    "a test set without copies has other frequencies than the rows as they came; score these, too:"
+    " plmctl eval <a run> task.path=<the table>"
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class Dedup(TextCleaner, Command):
         lines = [
             *describe(found),
             f"{self.out}: what stays; dropped/ says why each other document does not",
-            f"next: plmctl tokenize {spell_setting('data.path', self.out)} out=<a folder>",
+            *([FREQUENCIES] if self.label and found.sizes else ()),
+            job.describe_next(self.label),
         ]
         return self.report({"out": self.out, **record}, lines)
 

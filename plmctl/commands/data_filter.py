@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import build, plain
 from plmctl.config.command import About, Command, Result
 from plmctl.config.schema import TaskUser, TextCleaner
 from plmctl.core.errors import ConfigError
-from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count, Whole
 
 if TYPE_CHECKING:
@@ -101,10 +99,10 @@ class Filter(TextCleaner, TaskUser, Command):
     def _report(self, tally: FilterCounts, rules: dict[str, TextRule], job: CleaningJob) -> Result:
         dry = self.provenance.dry_run
         found = {"out": None if dry else self.out, **_number(tally)}
-        return self.report(found, self._describe(tally, rules, job.out))
+        return self.report(found, self._describe(tally, rules, job))
 
     def _describe(
-        self, tally: FilterCounts, rules: dict[str, TextRule], out: Path
+        self, tally: FilterCounts, rules: dict[str, TextRule], job: CleaningJob
     ) -> Iterator[str]:
         yield from tally.describe(rules)
         if self.provenance.dry_run:
@@ -112,10 +110,11 @@ class Filter(TextCleaner, TaskUser, Command):
             yield f"a sample of {tally.read[0]:,} documents; nothing is written"
             return
         if not tally.kept[0]:
-            yield f"{out}: no document stays; samples.json and dropped/ say why"
+            yield f"{job.out}: no document stays; samples.json and dropped/ say why"
             return
+        out = job.out
         yield f"{out}: what stays; samples.json and dropped/ say why each other document does not"
-        yield f"next: plmctl tokenize {spell_setting('data.path', self.out)} out=<a folder>"
+        yield job.describe_next()
 
 
 def _number(tally: FilterCounts) -> dict[str, Any]:

@@ -13,13 +13,16 @@ from plmctl.cleaning.output import OutputFormat
 from plmctl.cleaning.parts import CleaningInput, InputPart
 from plmctl.cleaning.steps import Steps
 from plmctl.core.machine import count_processors
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
 from plmctl.inputs.tokenize import show_progress
 from plmctl.storage.atomic import write_text
 from plmctl.storage.journal import open_journal
 from plmctl.storage.resumable import RECORD, new_folder
+from plmctl.text.tabular import CSV, TSV, kind_of
 
 SETTINGS = ("input", "field", "lines", "out", "write", "compression", "part_mb", "processes")
+TABLES = (CSV, TSV)  # most have labels
 Numbers = dict[str, Any]
 
 
@@ -75,6 +78,22 @@ class CleaningJob:
             text = json.dumps(record, indent=1, ensure_ascii=False)
             write_text(journal.folder / RECORD, f"{text}\n")
             journal.finish(self.out)
+
+    def describe_next(self, label: str | None = None) -> str:
+        """A line on what follows: for a labelled table its parts, for other documents tokens.
+
+        Args:
+            label: The field of a row with its label, where it is known.
+        """
+        made = next(iter(sorted(self.out.glob("*.jsonl*"))), None)
+        if made is not None and label is not None:
+            column = spell_setting("task.columns.label", label)
+            words = "task.dev_share=0.1 out=<a folder>"
+            return f"next: plmctl data clean {made} task=classification {column} {words}"
+        if made is not None and all(kind_of(Path(path)) in TABLES for path in self.source.paths):
+            words = "label=<its column of labels> out=<a folder>"
+            return f"next: plmctl data dedup {self.out} {words}"
+        return f"next: plmctl tokenize {spell_setting('data.path', self.out)} out=<a folder>"
 
 
 def _remark_ours(line: str) -> None:

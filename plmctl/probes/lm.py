@@ -112,8 +112,8 @@ class LanguageModel(Probe):
         extra: dict[str, Any] = {"checkpoint": opened.folder, "text": str(path)}
         if not text.spaced:
             extra["words"] = Told(UNSPACED)
-        if share:
-            extra["unknown"] = Told(unknown.describe_unknown(share), share)
+        if said := unknown.describe_unknown(share):
+            extra["unknown"] = Told(said, share)
         return ScoreTable("language model", {"text": scores}, extra)
 
     def score(

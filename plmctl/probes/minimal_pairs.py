@@ -18,7 +18,7 @@ from plmctl.probes.base import Opened, Probe
 from plmctl.probes.ngram import KneserNey, split_words
 from plmctl.tasks.predictions import write_rows
 from plmctl.text.reader import read_sentences
-from plmctl.text.unknown import describe_spelled, describe_unknown
+from plmctl.text.unknown import SAID, describe_spelled, describe_unknown
 from plmctl.use.pairs import (
     Pair,
     PairScorer,
@@ -98,7 +98,7 @@ class MinimalPairs(PairScorer, Probe):
             of = "" if each == name else f", {each}"
             if tied := int(np.count_nonzero(find_ties(own.good, own.bad))):
                 extra[f"tied{of}"] = Told(f"{counted(tied, 'pair')} of equal scores {NEAR}", tied)
-            if own.unknown:
+            if own.unknown >= SAID:
                 what = describe_unknown(own.unknown) if own is scored else _describe(own.unknown)
                 extra[f"unknown{of}"] = Told(what, own.unknown)
         if scored.same:

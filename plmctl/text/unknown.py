@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 KNOWING = "checkpoint=RUN # a run whose tokenizer knows this text"  # the fix for new texts
 LISTED = 10  # characters that a message names
+SAID = 0.0005  # share of unknown tokens; a smaller one is 0.0%
 MOST = 0.5  # a text with a larger unknown share is refused
 SPELLED = 0.75  # a text with a larger share of small tokens is in a script that few pieces spell
 _FULL_WIDTH = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]+")  # digits and letters
@@ -119,13 +120,13 @@ def list_characters(characters: Counter[str]) -> str:
 
 
 def describe_unknown(share: float, characters: Counter[str] | None = None) -> str:
-    """The share in words, or "" if it is 0.
+    """The share in words, or "" if it is 0.0% of the tokens.
 
     Args:
         share: The share of unknown tokens.
         characters: The unknown characters and how often they occur, where they are known.
     """
-    if not share:
+    if share < SAID:
         return ""
     forms = count_forms(characters or {}).most_common(1)
     form = f", such as {forms[0][0]} characters" if forms and forms[0][0] else ""

@@ -121,8 +121,8 @@ def _remark_on_lines(
         remark(f"{source}: {len(blank)} of {len(lines)} lines are blank; their vectors: {vectors}")
     share = measure_unknown(lines, loaded)
     refuse_unknown(share, file=source, fix=KNOWING)
-    if share:
-        remark(f"{source}: {describe_unknown(share)}")
+    if said := describe_unknown(share):
+        remark(f"{source}: {said}")
     if cut := sum(line.cut for line in lines):
         remark(f"{cut} of {len(lines)} lines are longer than {length} tokens and were cut")
 

@@ -71,7 +71,7 @@ def test_the_first_of_each_group_stays(corpus: Path, tmp_path: Path) -> None:
     assert kept == set(wanted.values())
     assert len(kept) == 20
     assert "kept" in shown
-    assert "20 clusters, the largest of 3 documents" in shown
+    assert "20 clusters, the largest has 3 of 60 documents (5.0%), of which 1 stays" in shown
     made = json.loads((tmp_path / "out" / "made.json").read_text())
     assert {k: v[0] for k, v in made["documents"].items()} == {
         "kept": 20,
@@ -126,6 +126,9 @@ def test_one_document_of_each_label_stays(tmp_path: Path) -> None:
     kept = [(row["team"], row["n"]) for row in read_out(tmp_path / "out")]
     assert kept == [("cards", 0), (None, 4), ("topup", 1)]
     assert "1 group with several labels" in shown
+    assert "has other frequencies than the rows as they came" in shown
+    made = f"{tmp_path / 'out' / '00000.jsonl.gz'} task=classification task.columns.label=team"
+    assert f"next: plmctl data clean {made} " in shown
     first, *others = [f"{label}: My card is lost. (" for label in ("cards", "no label", "topup")]
     (line,) = [line for line in shown.splitlines() if line.startswith(f"  {first}0.jsonl/0)")]
     assert all(other in line for other in others)

@@ -80,6 +80,16 @@ def test_processes_and_a_stop_change_nothing(
     assert len(read_out(tmp_path / "one")) == 9
 
 
+def test_the_next_command_is_that_of_the_kind_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,team\na b c,x\n")
+    (tmp_path / "a.txt").write_text("a b c\n")
+    how = ["rule=[length]", "rule.length.least=1", "processes=1"]
+    shown = plmctl("data", "filter", f"{tmp_path}/a.csv", *how, f"out={tmp_path}/c")
+    assert f"next: plmctl data dedup {tmp_path}/c label=" in shown
+    shown = plmctl("data", "filter", f"{tmp_path}/a.txt", *how, f"out={tmp_path}/t")
+    assert f"next: plmctl tokenize data.path={tmp_path}/t " in shown
+
+
 @pytest.mark.parametrize("packing", ["gz", "none"])
 def test_a_part_that_keeps_nothing_leaves_no_file_and_the_next_step_works(
     tmp_path: Path, packing: str

@@ -5,6 +5,7 @@ is most of it.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -150,7 +151,7 @@ def test_full_width_letters_that_the_vocabulary_has_are_hardly_read() -> None:
 
 
 def test_what_is_said_and_where_it_ends() -> None:
-    assert describe_unknown(0.0) == ""
+    assert describe_unknown(0.0) == describe_unknown(0.0004, Counter("@")) == ""
     assert describe_unknown(0.1234) == "12.3% of the tokens are unknown"
     refuse_unknown(0.5, fix="")
     with pytest.raises(DataError) as error:

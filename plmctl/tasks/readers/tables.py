@@ -154,9 +154,10 @@ class Table(SplitFiles):
         return self.merged.change(examples)
 
     def _note(self, file: Path, more: str) -> None:
-        """Add a sentence to the notes on a file."""
-        notes = [self.notes.get(str(file)), more]
-        self.notes[str(file)] = "; ".join(filter(None, notes))
+        """Add a sentence to the notes on a file, which may be read several times."""
+        known = self.notes.get(str(file), "")
+        if more not in known:
+            self.notes[str(file)] = "; ".join(filter(None, (known, more)))
 
     def stream_file(
         self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True

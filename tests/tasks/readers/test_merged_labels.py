@@ -40,6 +40,8 @@ def test_labels_are_those_of_a_loop_over_the_rows(folder: Path) -> None:
     assert [each.label for each in merged] == [STARS[each.label] for each in plain]
     assert [each.fields for each in merged] == [each.fields for each in plain]
     (note,) = reader.notes.values()
+    reader.read(folder, "train", COLUMNS)
+    assert [*reader.notes.values()] == [note], "a file that is read twice has its note once"
     assert note == "5 labels as 3 (bad: 1 12, 2 12; middling: 3 12; good: 4 12, 5 12)"
 
 
