@@ -526,10 +526,14 @@ def spell_empty(empty: int, examples: int, first: str) -> str:
 
 
 def has_empty_text(example: Example) -> bool:
-    """Whether a text of it has no letter; a text that each choice continues may have none."""
+    """Whether a text of it, or all its words, have no letter; a text that each choice continues may
+    have none.
+    """
     if "choices" in example.fields and TEXTS[1] not in example.fields:
         return False
     texts = [value for role, value in example.fields.items() if role in TEXTS]
+    if (words := example.fields.get("words")) is not None:
+        texts.append("".join(map(str, words)))
     return "" in [text.strip() for text in texts if isinstance(text, str)]
 
 

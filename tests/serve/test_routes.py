@@ -265,6 +265,7 @@ def test_texts_that_say_nothing_to_the_model_are_named(client: TestClient) -> No
         marked = {number: own["unknown"] for number, own in objects.items() if "unknown" in own}
         assert marked == ({1: 1} if objects else {}), path
     assert "x-unknown" not in client.post("/predict", json={"inputs": texts[:1]}).headers
+    assert [each.get("unknown") for each in post(client, "/tag", inputs=texts)] == [None, 1]
     pair = {"inputs": [["a", "a film"], ["a", ""]], "model": "numbers"}
     reply = client.post("/predict", json=pair)
     assert reply.headers["x-unknown"] == "1"
