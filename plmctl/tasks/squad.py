@@ -138,7 +138,8 @@ class Squad(Task):
         cells = line.split("\t")
         if len(cells) != 2:
             raise ValueError(
-                f"question <tab> passage is needed, found {counted(len(cells), 'column')}"
+                f"question <tab> passage is needed, found {counted(len(cells), 'column')};"
+                ' or a record: {"question": "...", "context": "..."}'
             )
         return Example(
             str(number - 1),

@@ -508,6 +508,8 @@ def test_published_models_answer_as_in_transformers(published: dict[str, Path]) 
             for name in published
         }
         spans = post(client, "/tag", inputs=texts, model="tag")
+        bare = post(client, "/predict", 422, inputs="the film", model="span")["error"]
+        assert 'or a record: {"question": "...", "context": "..."}' in bare
     theirs = {
         name: transformers.pipeline(kind, model=str(published[name]), device="cpu", **how)(texts)
         for names, kind, how in (
