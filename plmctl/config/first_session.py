@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ class FirstSession:
     Args:
         words: the settings on the command line; its recipe is in the config.
         folder: The folder in which the command was typed.
+        code: {file: hash} of the plug-ins.
     """
 
     words: tuple[str, ...]
     folder: Path | None
     config_dirs: tuple[str, ...]
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def spell_resume(self, run: Path, given: Provenance) -> str:
         """The command line that goes on with `run`, typed where it was started."""
@@ -51,7 +53,8 @@ def read_first_session(run: Path) -> FirstSession:
             start = {}
     folder = start.get("folder")
     dirs = tuple(map(str, start.get("config_dirs") or ()))
-    return FirstSession(tuple(first_words(run)), Path(folder) if folder else None, dirs)
+    words, code = tuple(first_words(run)), dict(start.get("code") or {})
+    return FirstSession(words, Path(folder) if folder else None, dirs, code)
 
 
 def first_words(run: Path) -> list[str]:

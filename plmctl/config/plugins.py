@@ -4,12 +4,17 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
-from plmctl.config.walks import targets_in
+from plmctl.config.walks import scalars_in, targets_in
 from plmctl.core.errors import UsageError
 
 OWN = "plmctl"
@@ -43,6 +48,54 @@ def recorded(config: Mapping[str, Any]) -> list[str]:
     """
     given = (config.get("run") or {}).get("plugins") or []
     return list(dict.fromkeys([*map(str, given), *named(config)]))
+
+
+def hash_code(config: Any) -> dict[str, str]:
+    """{file: hash} of the plug-ins of a config: all files of a package, or one module with the
+    modules next to it that it imports. Nothing is run.
+    """
+    segments = (
+        value.partition(".")[0]
+        for path, value in scalars_in(config)
+        if path.endswith("segment") and isinstance(value, str) and "." in value.partition(":")[0]
+    )
+    names = [*named(config), *(name for name in segments if name != OWN and name.isidentifier())]
+    return {
+        name: hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        for package in dict.fromkeys(names)
+        for name, file in _list_sources(package).items()
+    }
+
+
+def _list_sources(package: str) -> dict[str, Path]:
+    """{name: file} of the code of a plug-in; none where it is not found."""
+    loaded = getattr(sys.modules.get(package), "__spec__", None)
+    spec = loaded or PathFinder.find_spec(package, [os.getcwd(), *sys.path])
+    if spec is None:
+        return {}
+    if folders := spec.submodule_search_locations:
+        inside = ((Path(each), file) for each in folders for file in Path(each).rglob("*.py"))
+        return dict(sorted((f"{package}/{f.relative_to(root)}", f) for root, f in inside))
+    found, open_ = dict[str, Path](), [Path(spec.origin or "")]
+    while open_:
+        file = open_.pop()
+        if file.name not in found and file.is_file():
+            found[file.name] = file
+            open_ += [file.with_name(f"{name}.py") for name in _list_imported(file)]
+    return dict(sorted(found.items()))
+
+
+def _list_imported(file: Path) -> Iterator[str]:
+    """The modules that a file imports; none where it cannot be read."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError):
+        return
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
 
 
 def confirm(names: Iterable[str], plugins: Sequence[str], *, of: object) -> None:

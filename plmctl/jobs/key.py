@@ -1,4 +1,4 @@
-"""The key of a job: a hash of its config and of the content of the files that it names."""
+"""The key of a job: a hash of its config, the content of its files and the code of its plug-ins."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config.keys import is_path
+from plmctl.config.plugins import hash_code
 from plmctl.config.walks import scalars_in
 from plmctl.core.moved import name_before
 from plmctl.core.used_cells import drop_unused_cells
@@ -89,14 +90,15 @@ _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and t
 
 def compute_key(verb: str, config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits: the same for the same work on the same files, wherever the study
-    lies. Cells that no layout runs do not count.
+    lies. Cells that no layout runs do not count; the code of plug-ins does.
     """
     counted = {
         path: _identify(verb, path, value)
         for path, value in scalars_in(drop_unused_cells(config))
         if not _is_without_effect(path) and value != LATER.get((verb, path), ...)
     }
-    text = json.dumps([verb, counted], sort_keys=True, default=str)
+    code = hash_code(config)
+    text = json.dumps([verb, counted, *([code] if code else [])], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

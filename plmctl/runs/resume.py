@@ -15,7 +15,7 @@ from plmctl.config.compose import composed
 from plmctl.config.first_session import first_lines, read_first_session, refuse_elsewhere
 from plmctl.config.groups import LENGTHS
 from plmctl.config.keys import is_path
-from plmctl.config.plugins import Unconfirmed, confirm, option, recorded
+from plmctl.config.plugins import Unconfirmed, confirm, hash_code, option, recorded
 from plmctl.config.recipes import recipe_names
 from plmctl.config.saved import CONFIG, read_spec, refuse_former_settings, spec_text
 from plmctl.config.spec import Provenance, RunSpec, key_of, thaw
@@ -111,6 +111,19 @@ def list_told(changes: Sequence[str]) -> list[str]:
     """The changes that a run prints: not the end of a length, which the new one names."""
     ends = tuple(f"{key}: " for key in LENGTH_KEYS)
     return [each for each in changes if not (each.startswith(ends) and each.endswith("-> null"))]
+
+
+def list_changed_code(spec: RunSpec, folder: Path) -> list[str]:
+    """A line on the files of plug-ins that were edited since a run began; none where its start is
+    not known.
+    """
+    before, now = read_first_session(folder).code, hash_code(thaw(spec))
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if not before or not changed:
+        return []
+    return [
+        f"the code has changed since this run began: {', '.join(changed)}; its results are of both"
+    ]
 
 
 def _confirm_plugins(saved: RunSpec, given: Provenance, folder: Path) -> None:

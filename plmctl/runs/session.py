@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from plmctl.artifacts.exportable import describe_unexportable
-from plmctl.config.plugins import as_words, option
+from plmctl.config.plugins import as_words, hash_code, option
 from plmctl.config.saved import spec_text
+from plmctl.config.spec import thaw
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import DETAIL, REMARK, WARN, remark, spell_level
-from plmctl.runs.resume import keep_changes, list_told
+from plmctl.runs.resume import keep_changes, list_changed_code, list_told
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
@@ -180,7 +181,12 @@ def _open(
     decided = given.decision.words if given.decision else ()
     said = [*([given.recipe] if given.recipe else []), *decided, *given.overrides]
     created = rundir.create(
-        folder, config=spec_text(spec), overrides=said, config_dirs=given.config_dirs, lock=lock
+        folder,
+        config=spec_text(spec),
+        overrides=said,
+        config_dirs=given.config_dirs,
+        code=hash_code(thaw(spec)),
+        lock=lock,
     )
     return spec, prepared, created
 
@@ -218,6 +224,8 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
         log.say(f"resumed with another {change}, which the run keeps")
     if world.main and given.resume:
         keep_changes(spec)
+        for line in list_changed_code(spec, folder):
+            log.say(line)
     if given.resume:
         keys = ("train.processes", "train.threads")
         as_before = not any(change.startswith(keys) for change in given.changes)

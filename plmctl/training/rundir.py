@@ -12,7 +12,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +105,14 @@ def create(
     config: str,
     overrides: Sequence[str],
     config_dirs: Sequence[str] = (),
+    code: Mapping[str, str] | None = None,
     lock: Callable[[Path], object] = lambda folder: None,
 ) -> list[Path]:
     """Start a run directory.
 
     Args:
         config_dirs: the folders of --config-dir, which --resume reads again.
+        code: {file: hash} of plug-ins, with which --resume compares.
         lock: called with the folder before anything is read or written in it.
 
     Returns:
@@ -124,6 +126,7 @@ def create(
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     dirs = [str(Path(each).expanduser().resolve()) for each in config_dirs]
     start = {**environment(), "folder": str(Path.cwd()), "config_dirs": dirs}
+    start |= {"code": dict(code)} if code else {}
     texts = ("".join(f"{line}\n" for line in overrides), json.dumps(start, indent=1), config)
     try:
         admit(own(folder)).mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,12 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
-from plmctl.config.plugins import named, option, recorded
+from plmctl.config.plugins import hash_code, named, option, recorded
 from plmctl.core.errors import UsageError
+from plmctl.report.panels.differences import panel
 from plmctl.runs import finetuning
+from plmctl.runs.resume import list_changed_code
+from plmctl.training.rundir import create
 
 PLUGIN = "plmctl_near"
 SOURCE = """
@@ -369,3 +373,25 @@ def test_what_a_config_names() -> None:
     assert option(["a", "b"]) == " --plugin a --plugin b"
     assert recorded({"run": {"plugins": ["first"]}, **node}) == ["first", "mine", "yours"]
     assert recorded({"task": {}}) == []
+
+
+def test_an_edit_of_the_code_since_a_run_began_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = {"noise": {"late": {"_target_": "edited_late.Late"}}}
+    for name, code in (("old", "x = 1"), ("new", "x = 2")):
+        Path("edited_late.py").write_text(code)
+        create(Path(name), config="seed: 1\n", overrides=[], code=hash_code(spec))
+    assert list_changed_code(spec, Path("new")) == []
+    (line,) = list_changed_code(spec, Path("old"))
+    assert "edited_late.py" in line
+    runs = [
+        SimpleNamespace(name=n, folder=Path(n), log=SimpleNamespace(config={"seed": 1}))
+        for n in ("old", "new")
+    ]
+    subject: Any = SimpleNamespace(runs=runs)
+    tables: Any = panel.draw(subject)
+    ((setting, old, new),) = tables[1].rows
+    assert setting == "code.edited_late.py"
+    assert old != new

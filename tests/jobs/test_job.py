@@ -116,6 +116,34 @@ def test_a_cell_counts_where_a_layout_runs_it(config: dict[str, Any]) -> None:
     assert key("saf*2", 3) != key("saf*2", 4)
 
 
+@pytest.mark.parametrize("name", ["_target_", "segment"])
+def test_the_key_follows_the_code_of_plugins(
+    config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A module with those next to it that it imports, and a package with all of its files."""
+    monkeypatch.chdir(tmp_path)
+    for file in ("one_late.py", "two_late.py", "other_late.py"):
+        Path(file).write_text("import two_late, numpy" if file == "one_late.py" else "")
+
+    def key(module: str) -> str:
+        return compute_key("pretrain", changed(config, f"noise.late.{name}", f"{module}.Late"))
+
+    def follows(module: str, file: str) -> bool:
+        before = compute_key("pretrain", config), key(module)
+        Path(file).write_text(f"{Path(file).read_text()}\nx = 1")
+        assert compute_key("pretrain", config) == before[0]
+        return key(module) != before[1]
+
+    assert follows("one_late", "one_late.py")
+    assert follows("one_late", "two_late.py")
+    assert not follows("one_late", "other_late.py")
+    Path("pack_late/inner").mkdir(parents=True)
+    for file in ("pack_late/__init__.py", "pack_late/inner/deep.py"):
+        Path(file).write_text("")
+    assert follows("pack_late.inner.deep", "pack_late/__init__.py")
+    assert follows("pack_late", "pack_late/inner/deep.py")
+
+
 # names of the folders with which half-done studies and chains of version 0.2.0 go on
 KEYS = {
     "pretrain bert": "b7389be43fdb1ba3",

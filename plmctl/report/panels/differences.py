@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.analysis.runs import CONFIG, find_standing
+from plmctl.config.first_session import read_first_session
 from plmctl.config.walks import leaves
 from plmctl.core.used_cells import drop_unused_cells
 from plmctl.report.page import Block, Code, Folded, Heading, Paragraph, TableBlock
@@ -80,7 +81,8 @@ def panel(subject: Subject) -> list[Block]:
     if len(configs) < 2:
         return []
     names = [run.name for run in subject.runs]
-    rows = find_differences(configs)
+    code = [{"code": dict(read_first_session(run.folder).code)} for run in subject.runs]
+    rows = find_differences([config | own for config, own in zip(configs, code, strict=True)])
     if not rows:
         return [
             Heading("Settings that differ"),
