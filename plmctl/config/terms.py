@@ -15,6 +15,8 @@ from plmctl.storage.reading import read_text
 
 _ROW = re.compile(r"^\| (?P<terms>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILINE)
 
+_SPACES = str.maketrans("_-", "  ")
+
 
 def explain_word(
     what: str, config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()
@@ -46,8 +48,9 @@ def _find_terms(what: str) -> dict[str, str]:
     file = docs_dir() / "glossary.md"
     rows = _ROW.finditer(read_text(file) if file.is_file() else "")
     wanted, short = _bare(what), _bare(what.removeprefix("valid/"))
-    # `loss/TERM` explains `loss/mlm`, `ndcg@K` explains `ndcg@10`
+    # `loss/TERM` explains `loss/mlm`, `ndcg@K` explains `ndcg@10`, `loss_N` explains `loss_100`
     general = re.sub(r"@\d+$", "@k", re.sub(r"^(?:.*/)?([^/]+)/[^/]+$", r"\1/term", short))
+    general = re.sub(r" [\d.]+$", " n", general)
     exact: dict[str, str] = {}
     alike: dict[str, str] = {}
     inside: dict[str, str] = {}
@@ -65,4 +68,4 @@ def _find_terms(what: str) -> dict[str, str]:
 
 def _bare(term: str) -> str:
     """A term in lower case and in the singular, without marks of code."""
-    return re.sub(r"(?<=\w{3})(?<![su])s$", "", term.strip().strip("`").lower().replace("_", " "))
+    return re.sub(r"(?<=\w{3})(?<![su])s$", "", term.strip().strip("`").lower().translate(_SPACES))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -13,8 +13,10 @@ from plmctl.config.spec import Provenance
 from plmctl.core.parts import base_of
 from plmctl.storage.atomic import refuse_existing
 from plmctl.tasks.predictions import is_file
+from plmctl.text.unknown import KNOWING, describe_unknown, refuse_unknown, unknown_share
+from plmctl.text.vocab import Vocab
 from plmctl.training.device.precision import Precision
-from plmctl.use.predict import ScoreTable
+from plmctl.use.predict import ScoreTable, Told
 from plmctl.use.rehearsal import Rehearsal
 
 
@@ -68,6 +70,22 @@ class Opened:
         file = out if is_file(out) else out / name
         refuse_existing(file, self.overwrite)
         return file
+
+
+def tell_unknown(ids: Iterable[int], vocab: Vocab, file: object) -> dict[str, Told]:
+    """The remark `unknown` on the share of unknown tokens; empty where all are known.
+
+    Args:
+        ids: The tokens that a language model scores, or reads before these.
+        file: The file that has their text.
+
+    Raises:
+        DataError: More than half of the tokens are unknown.
+    """
+    share = unknown_share(list(ids), vocab)
+    refuse_unknown(share, file=file, fix=KNOWING)
+    said = describe_unknown(share)
+    return {"unknown": Told(said, share)} if said else {}
 
 
 @base_of("probe")

@@ -18,7 +18,7 @@ from plmctl.core.terminal import remark
 from plmctl.core.values import Amount, Count, Share
 from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.heads.base import about_of, language_heads
-from plmctl.probes.base import Opened, Probe
+from plmctl.probes.base import Opened, Probe, tell_unknown
 from plmctl.probes.measured_text import read_text
 from plmctl.probes.windows import WindowReader, last_windows
 from plmctl.training.device.precision import Precision
@@ -124,6 +124,7 @@ class ContextLength(Probe):
                     f"{name} has another tokenizer than {names[0]}: losses of unlike tokens cannot"
                     f" be compared\n  fix: leave it out of task.others"
                 )
+            unknown = tell_unknown(joined, model.vocab, opened.data.path)
             asked = asked or self.choose(len(joined))
             ids = joined
             reader = make_reader(name, model, opened.batch_size, precision)
@@ -139,7 +140,7 @@ class ContextLength(Probe):
         if any(last in lengths.values() for lengths in results):
             more = f"still gaining at {last:,} tokens: task.longest={2 * last} looks further"
             extra["longer"] = Told(more, last)
-        return ScoreTable("effective context", scores, extra)
+        return ScoreTable("effective context", scores, extra | unknown)
 
 
 def make_reader(name: str, loaded: Loaded, batch_size: int, precision: Precision) -> WindowReader:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from plmctl.knowledge.directory import KnowledgeDirectory
 from plmctl.knowledge.kinds import strip_qualifier
 from plmctl.knowledge.tables import read_table
 from plmctl.objectives.wklm import take_states
-from plmctl.probes.base import Opened, Probe
+from plmctl.probes.base import Opened, Probe, tell_unknown
 from plmctl.tasks.layouts import encode
 from plmctl.tasks.readers import files
 from plmctl.training.device.precision import Precision
@@ -185,13 +185,15 @@ class FactCompletion(Probe):
             raise ConfigError("task.scorer", self.scorer, allowed, fix=fix)
         scorer = Scorer(loaded, precision, opened.batch_size)
         ask = scorer.originals if self.scorer == "original" else scorer.masks
-        found = {
-            relation.name: self.score(relation, score_relation(relation, ask))
-            for relation in self.read()
-        }
+        relations = self.read()
+        texts = [query.before + query.after for each in relations for query in each.queries]
+        texts += [names[0] for each in relations for names in each.candidates]
+        read = (number for ids in loaded.tokenizer.encode_batch(texts) for number in ids)
+        unknown = tell_unknown(read, loaded.vocab, self.path)
+        found = {each.name: self.score(each, score_relation(each, ask)) for each in relations}
         scores = {**found, AVERAGE: average(found)} if len(found) > 1 else found
-        extra = {"checkpoint": str(loaded.source.folder), "scorer": self.scorer}
-        return ScoreTable("fact completion", scores, extra)
+        extra: dict[str, Any] = {"checkpoint": opened.folder, "scorer": self.scorer}
+        return ScoreTable("fact completion", scores, extra | unknown)
 
 
 def find_queries(relation: Relation) -> np.ndarray:

@@ -20,7 +20,7 @@ from plmctl.core.progress import ProgressLine
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted
 from plmctl.core.values import Whole
-from plmctl.probes.base import Opened, Probe
+from plmctl.probes.base import Opened, Probe, tell_unknown
 from plmctl.tasks.answers.choice import ChoiceAnswer
 from plmctl.tasks.answers.classes import ClassAnswer
 from plmctl.tasks.intervals import bootstrap
@@ -30,7 +30,6 @@ from plmctl.tasks.record import Example, Reader
 from plmctl.tasks.scores import labels as label_score
 from plmctl.tasks.splits import Splits
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.unknown import KNOWING, refuse_unknown, unknown_share
 from plmctl.use.likelihood import Likelihood, Scoring, Way, choose_way, find_ways, make_scoring
 from plmctl.use.predict import ScoreTable, Told
 
@@ -276,8 +275,8 @@ class InContext(Probe):
             for seed in seeds
         }
         prompts = [prompt for own in drawn.values() for prompt in own]
-        unknown = unknown_share([id for each in prompts for id in each.ids], tokenizer.vocab)
-        refuse_unknown(unknown, file=self.path, fix=KNOWING)
+        read = (n for each in prompts for own in (each.ids, *each.answers) for n in own)
+        unknown = tell_unknown(read, tokenizer.vocab, self.path)
         done = ProgressLine("answers", sum(len(prompt.answers) for prompt in prompts))
         likelihood = Likelihood(model, scoring, device, done=done)
         with torch.no_grad(), opened.precision.autocast():
@@ -292,7 +291,7 @@ class InContext(Probe):
             for seed, own in drawn.items()
         }
         extra: dict[str, Any] = {"checkpoint": opened.folder, "score": way, "shots": self.shots}
-        extra |= self._count_cut(prompts)
+        extra |= self._count_cut(prompts) | unknown
         if out is not None:
             written = write_rows(out, [row for own in rows.values() for row in own])
             extra["predictions"] = str(written)

@@ -25,12 +25,11 @@ from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.heads.base import about_of, language_heads
 from plmctl.models.base import Backbone, Model
 from plmctl.noise.base import Noise, add_noise
-from plmctl.probes.base import Opened, Probe
+from plmctl.probes.base import Opened, Probe, tell_unknown
 from plmctl.probes.dynamic import Adaptation, Learner
 from plmctl.probes.measured_text import Text, read_text
 from plmctl.probes.windows import Window, WindowReader, causal_windows, make_rows
 from plmctl.tasks.layouts import encode
-from plmctl.text import unknown
 from plmctl.text.vocab import Vocab
 from plmctl.use.asked_task import suggest_task
 from plmctl.use.predict import ScoreTable, Told
@@ -94,8 +93,7 @@ class LanguageModel(Probe):
                 f"  fix: {suggest_task(loaded.source)}{fix}"
             )
         text = read_text(opened.data, path, loaded.tokenizer)
-        share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
-        unknown.refuse_unknown(share, file=path, fix=unknown.KNOWING)
+        unknown = tell_unknown(chain.from_iterable(text.ids), loaded.vocab, path)
         train = None
         if self.dynamic is not None and self.dynamic.train_path is not None:
             data = replace(opened.data, bytes=None)
@@ -110,11 +108,19 @@ class LanguageModel(Probe):
                 train=train,
             )
         extra: dict[str, Any] = {"checkpoint": opened.folder, "text": str(path)}
+        extra["documents"] = Told(text.describe(), len(text.ids))
+        if asked := scores.get("pseudo_tokens"):
+            extra["pseudo-perplexity"] = Told(self._describe_pseudo(int(asked), text.tokens))
         if not text.spaced:
             extra["words"] = Told(UNSPACED)
-        if said := unknown.describe_unknown(share):
-            extra["unknown"] = Told(said, share)
-        return ScoreTable("language model", {"text": scores}, extra)
+        return ScoreTable("language model", {"text": scores}, extra | unknown)
+
+    @staticmethod
+    def _describe_pseudo(asked: int, tokens: int) -> str:
+        """The part of the text in a pseudo-perplexity."""
+        if asked == tokens:
+            return f"all {tokens:,} tokens"
+        return f"the first {asked:,} of {tokens:,} tokens; task.pseudo_tokens=null takes all"
 
     def score(
         self,
@@ -170,12 +176,11 @@ class LanguageModel(Probe):
             if given[name] != allowed:
                 why = "this model predicts masked tokens, not from left to right"
                 raise ConfigError(f"task.{name}", given[name], f"{json.dumps(allowed)}: {why}")
-        return {
-            **self._measure_masked(run, text, window),
-            **self._measure_pseudo(run, text, window),
-            **size,
-            "stride": window,
-        }
+        masked = self._measure_masked(run, text, window)
+        pseudo = self._measure_pseudo(run, text, window)
+        # tables of sweeps have the first names alone: what a perplexity is of is among them
+        found = {"masked_perplexity": masked["masked_perplexity"], **pseudo, **masked}
+        return {**found, **size, "stride": window}
 
     @contextmanager
     def _set_distances(self, backbone: Backbone, remembers: bool) -> Iterator[dict[str, float]]:

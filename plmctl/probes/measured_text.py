@@ -9,6 +9,7 @@ from typing import Any
 
 from plmctl.config.groups import Data
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.terminal import counted
 from plmctl.data.counted_words import LOOKED, has_spaces
 from plmctl.data.encoding import close_lines
 from plmctl.text.document import Document
@@ -29,6 +30,7 @@ class Text:
     # the ends of its lines are tokens, and words in what is counted: nothing is added to it
     running: bool = False
     spaced: bool = True  # whether it has spaces between its words
+    lines: int = 0  # the number of lines with text
 
     @classmethod
     def of(cls, documents: Iterable[str], tokenizer: Any) -> Text:
@@ -39,7 +41,9 @@ class Text:
             raise DataError("no text to measure", fix="data.path=<a file with text>")
         words, characters = sum(len(d.split()) for d in kept), sum(map(len, kept))
         spaced = has_spaces(words, characters, _begin(kept))
-        return cls(ids, words, characters, sum(len(d.encode()) for d in kept), spaced=spaced)
+        size = sum(len(d.encode()) for d in kept)
+        lines = sum(bool(line.strip()) for d in kept for line in d.splitlines())
+        return cls(ids, words, characters, size, spaced=spaced, lines=lines)
 
     @classmethod
     def of_running(cls, documents: Iterable[Document], tokenizer: Tokenizer) -> Text:
@@ -62,6 +66,14 @@ class Text:
     def tokens(self) -> int:
         """Tokens of all documents."""
         return sum(map(len, self.ids))
+
+    def describe(self) -> str:
+        """The documents, and what separates them."""
+        documents = counted(len(self.ids), "document")
+        if self.running:
+            return f"{documents} of running text, one a file (data.lines=running)"
+        rule = "a blank line, or the end of a file or row, separates documents"
+        return f"{documents} of {counted(self.lines, 'line')}; {rule}"
 
     def join(self, end: int) -> list[int]:
         """All documents behind each other; each but those of running text is closed by `end`."""

@@ -19,7 +19,7 @@ from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import WARN, counted, remark
 from plmctl.core.values import Count, Whole
 from plmctl.models.base import Model
-from plmctl.probes.base import Opened, Probe
+from plmctl.probes.base import Opened, Probe, tell_unknown
 from plmctl.tasks.intervals import NORMAL
 from plmctl.tasks.predictions import write_rows
 from plmctl.tasks.readers import files
@@ -112,12 +112,22 @@ class Surprisal(Probe):
             fix = "task.path=<a text>"
             raise ConfigError("task.path", None, "a text, or a table with a column word", fix=fix)
         file = files.existing(self.path)
-        table = file.suffixes and set(file.suffixes) & {".tsv", ".csv", ".jsonl"}
         columns = {**COLUMNS, **self.columns}
-        words = list(_read_table(file, columns) if table else _read_text(file))
+        words = list(_read_table(file, columns) if self._is_table else _read_text(file))
         if not words:
             raise DataError("no words", file=file, fix="another file")
         return words
+
+    @property
+    def _is_table(self) -> bool:
+        return bool({".tsv", ".csv", ".jsonl"} & set(Path(self.path or "").suffixes))
+
+    def _describe_unit(self) -> str:
+        """The rule by which the file is divided into sentences, each read alone."""
+        if not self._is_table:
+            return "one a line, each read alone"
+        column = {**COLUMNS, **self.columns}["sentence"]
+        return f"by task.columns.sentence={column or 'null'}, each read alone"
 
     def list_scores(self) -> frozenset[str]:
         """The names of all scores; the second one needs reading times."""
@@ -133,9 +143,14 @@ class Surprisal(Probe):
         way, _ = choose_way(find_ways(model, loaded.vocab), self.score)
         with torch.no_grad(), opened.precision.autocast():
             words = self.find_surprisal(model, loaded.tokenizer, words, way, device)
+        read = (number for word in words for _, number, _ in word.tokens)
+        unknown = tell_unknown(read, loaded.vocab, self.path)
         bits = np.array([word.bits for word in words])
         scores: dict[str, float] = {"bits_per_word": float(bits.mean())}
         extra: dict[str, Any] = {"checkpoint": opened.folder, "score": way}
+        sentences = sum(1 for _ in groupby(words, lambda word: word.sentence))
+        extra["sentences"] = Told(f"{sentences:,}, {self._describe_unit()}", sentences)
+        extra |= unknown
         intervals, compared = {}, len(words)
         timed = sum(word.time is not None for word in words)
         if timed:

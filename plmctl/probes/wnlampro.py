@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -16,7 +16,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.generation.fill import fill
 from plmctl.generation.prompts import batch_by_length
-from plmctl.probes.base import Opened, Probe
+from plmctl.probes.base import Opened, Probe, tell_unknown
 from plmctl.text.inputs import read_lines
 from plmctl.use.predict import ScoreTable
 from plmctl.use.prompting import make_prompt_reader
@@ -168,7 +168,9 @@ class WNLaMPro(Probe):
         predicted: list[list[list[str]]] = [[] for _ in entries]
         for (n, _), found in zip(texts, words, strict=True):
             predicted[n].append(found)
-        extra = {"checkpoint": str(loaded.source.folder), "entries": len(entries)}
+        extra: dict[str, Any] = {"checkpoint": opened.folder, "entries": len(entries)}
+        read = (number for prompt in prompts for number in prompt.ids)
+        extra |= tell_unknown(read, vocab, self.path)
         scores = {split: self.score(entries, predicted)}
         return ScoreTable("wnlampro", scores, extra)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from plmctl import objectives
+from plmctl import objectives, probes
 from plmctl.config.terms import explain_word
 from plmctl.objectives.base import Objective
 from plmctl.tasks import scores
@@ -19,6 +19,11 @@ from plmctl.tasks.scores import metrics
 from plmctl.tasks.scores.base import Scores
 from plmctl.training.log import ACCURACIES, ENDS, HIDDEN, SHORT
 
+PROBED = re.compile(  # a score that a probe gives
+    r'"((?:[a-z]+_)*(?:perplexity|bits_per|log_likelihood|effective_context|loss)(?:_[a-z]+)*)'
+    r'_?[{"]'
+    r'|"((?:masked|pseudo|scored)_tokens|mrr?|hits@10?)"'
+)
 LOGGED = re.compile(r'"([a-z_]+/[a-z_]+)":')  # a name among the logs of an objective
 
 
@@ -64,14 +69,28 @@ def list_scores() -> set[str]:
     return known | {*metrics.by_name("a"), *metrics.MEANINGS, "mrr", "ndcg@10", "map", "spearman"}
 
 
-@pytest.mark.parametrize("names", [list_logged(), list_scores()], ids=["logged", "scores"])
-def test_every_name_is_explained(names: set[str]) -> None:
-    assert len(names) > 40
+def list_probed() -> set[str]:
+    """The names of the scores of probes."""
+    texts = [Path(module.__file__).read_text(encoding="utf-8") for module in _import(probes)]
+    return {name for text in texts for both in PROBED.findall(text) for name in both if name}
+
+
+@pytest.mark.parametrize(
+    ("names", "least"),
+    [(list_logged(), 40), (list_scores(), 40), (list_probed(), 12)],
+    ids=["logged", "scores", "probed"],
+)
+def test_every_name_is_explained(names: set[str], least: int) -> None:
+    assert len(names) > least
     assert not [name for name in sorted(names) if not explain_word(name)]
 
 
 @pytest.mark.parametrize(
-    "name", ["valid/recall/rtd", "en/loss/mlm", "Recall/RTD", "significance", "bits_per_byte"]
+    "name",
+    [
+        *("valid/recall/rtd", "en/loss/mlm", "Recall/RTD", "significance", "bits_per_byte"),
+        *("hits@10", "loss_100", "p@3", "effective_context_0.5", "pseudo_perplexity", "chance/mrr"),
+    ],
 )
 def test_names_as_they_stand_in_files(name: str) -> None:
     assert explain_word(name)

@@ -16,6 +16,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.probes.base import Opened
 from plmctl.probes.surprisal import ROWS, Surprisal, TimedWord
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.device.precision import Precision
 from plmctl.use.likelihood import Likelihood, Way, find_ways, make_scoring
 from tests.probes.test_minimal_pairs import make
@@ -225,15 +226,33 @@ def test_too_few_times_are_refused(number: int, spillover: int) -> None:
     assert len(part.compare(more)) == number - 1 - spillover + lacking
 
 
+def open_toy(tokenizer: Any, folder: Path) -> Opened:
+    model, source = make("gpt2", tokenizer.vocab), SimpleNamespace(folder=folder)
+    loaded = SimpleNamespace(model=model, vocab=tokenizer.vocab, tokenizer=tokenizer, source=source)
+    return Opened(cast(Any, loaded), Precision("fp32", CPU), "x")
+
+
+def test_the_share_of_unknown_tokens_is_told_and_most_are_refused(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["the cat sat on the mat"] * 9, kind="wordpiece", vocab_size=26)
+    file = tmp_path / "text.txt"
+    file.write_text("the cat sat\non the 猫 mat\n", encoding="utf-8")
+    opened = open_toy(tokenizer, tmp_path)
+    told = Surprisal(path=str(file)).measure(opened).to_json()
+    assert told["unknown"] == pytest.approx(1 / 7, abs=1e-4)
+    assert told["remarks"]["unknown"] == "14.3% of the tokens are unknown"
+    assert told["remarks"]["sentences"] == "2, one a line, each read alone"
+    file.write_text("今天 去 学校\nthe\n", encoding="utf-8")
+    with pytest.raises(DataError, match="83% of its tokens are unknown"):
+        Surprisal(path=str(file)).measure(opened)
+
+
 def test_the_number_of_an_interval_is_that_of_its_words(gpt_toy, tmp_path: Path) -> None:
     file = tmp_path / "times.tsv"
     lines = [f"w\t{n // 4}\t{200 + n % 7}" for n in range(40)]
     file.write_text("\n".join(["word\tsentence\ttime", *lines]), encoding="utf-8")
-    model = make("gpt2", gpt_toy.vocab)
-    source = SimpleNamespace(folder=tmp_path)
-    loaded = SimpleNamespace(model=model, vocab=gpt_toy.vocab, tokenizer=gpt_toy, source=source)
-    opened: Any = Opened(cast(Any, loaded), Precision("fp32", CPU), "x")
-    told = Surprisal(path=str(file)).measure(opened).to_json()
+    told = Surprisal(path=str(file)).measure(open_toy(gpt_toy, tmp_path)).to_json()
+    assert told["sentences"] == 10
+    assert told["remarks"]["sentences"] == "10, by task.columns.sentence=sentence, each read alone"
     assert told["examples"] == {"times.tsv": 30}
     assert (told["words"], told["times"]) == (40, 30)
     assert "30 words of 40; the others have too few words before" in told["remarks"]["times"]
