@@ -193,7 +193,11 @@ def count_verdicts(
         looks: Seeds are spent in rounds, as until=decided does.
     """
     expected = [row for row in rows if row["expected"]]
-    counts = Counter(row["verdict"] or describe_verdict(row) for row in expected)
+    late = "stated after the first results"  # no direction that was planned
+    counts = Counter(
+        late if row.get("late_mark") else row["verdict"] or describe_verdict(row)
+        for row in expected
+    )
     if not counts:
         return []
     words = {"undecided": "undecided at this scale", "no spread": "without a spread"}

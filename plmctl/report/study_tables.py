@@ -271,8 +271,10 @@ def mark_verdict(row: Mapping[str, Any]) -> str:
 
 
 def list_marks(row: Mapping[str, Any]) -> str:
-    """`†‡`: models of little worth, and other noise; tables of older versions have none."""
-    return f"{row.get('mark') or ''}{row.get('noise_mark') or ''}"
+    """`†‡§`: models of little worth, other noise, and a direction that came after the results;
+    tables of older versions have none.
+    """
+    return "".join(row.get(name) or "" for name in ("mark", "noise_mark", "late_mark"))
 
 
 def describe_verdict(row: Mapping[str, Any]) -> str:

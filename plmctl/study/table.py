@@ -34,7 +34,8 @@ from plmctl.report.study_tables import (
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.storage.formulas import guard
 from plmctl.study.costs import spell_tuning_lengths
-from plmctl.study.earlier import describe_earlier, read_earlier
+from plmctl.study.earlier import MARK as CHANGED
+from plmctl.study.earlier import describe_earlier, find_changed, keep_first, read_earlier
 from plmctl.study.latex import format_latex
 from plmctl.study.learned import MARK, Unlearned
 from plmctl.study.looks import Looks, judge_tested
@@ -165,9 +166,10 @@ def write_table(
         The content of table.json.
     """
     rows = make_rows(study, results, looks)
-    _mark(rows, results)
+    first = keep_first(study, rows, folder / "table.json")
+    _mark(rows, results, find_changed(study, first))
     earlier = [] if looks else read_earlier(study, folder / "table.json")
-    notes = [*notes, *warnings, *describe_earlier(study, earlier)]
+    notes = [*notes, *warnings, *describe_earlier(study, earlier, first)]
     notes += _list_notes(study, results, rows)
     lower = {name for name, metric in study.metrics.items() if results.lower_is_better(metric)}
     floors = {name: results.find_floors(metric) for name, metric in study.metrics.items()}
@@ -189,6 +191,7 @@ def write_table(
         "validated_under": name_noises(results.plan),
         "planned_seeds": len(study.seeds),
         "earlier": earlier,
+        "first": first,
     }
     if looks:
         record["looks"] = [{"seeds": look.seeds, "share": look.share} for look in looks.made]
@@ -207,11 +210,15 @@ def _write_files(
     write_page(page, folder / "table.md")
 
 
-def _mark(rows: Sequence[Row], results: Results) -> None:
+def _mark(
+    rows: Sequence[Row], results: Results, changed: Mapping[str, Mapping[str, object]]
+) -> None:
     """Give the rows the marks that stand next to their verdicts."""
     marked, other = Unlearned(results).find_marked(), find_other_noise(results.plan)
     for row in rows:
         row["mark"] = MARK if row["arm"] in marked.get(row["metric"], ()) else ""
+        late = row["expected"] and row["arm"] in changed.get(row["metric"], ())
+        row["late_mark"] = CHANGED if late else ""
         row["noise_mark"] = OTHER_NOISE if row["arm"] in other.get(row["metric"], ()) else ""
 
 

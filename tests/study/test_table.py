@@ -26,8 +26,10 @@ from plmctl.report.latex import escape
 from plmctl.report.studies import StudyFolder
 from plmctl.report.study_panels import findings
 from plmctl.report.study_tables import count_tested, explain_table, format_pair, make_metric_table
+from plmctl.storage.atomic import write_json
 from plmctl.storage.job_events import JobEvents
 from plmctl.storage.reading import read_json
+from plmctl.study.earlier import keep_first
 from plmctl.study.latex import format_latex
 from plmctl.study.learned import Unlearned
 from plmctl.study.masks import list_noises
@@ -916,6 +918,44 @@ def test_seeds_and_drops_after_a_first_table_are_named(planned: Planned, here: P
     assert dropped.startswith("acc had results in an earlier table and is dropped now")
     assert dropped.endswith("corrected for 1 comparison, not for 2")
     assert make(["loss"], 3) == [added, dropped]
+
+
+def test_directions_after_the_first_results_are_marked(planned: Planned, here: Path) -> None:
+    """Only the first results fix them; who takes a change back has none, and new arms are free."""
+
+    def make(**directions: dict[str, str]) -> tuple[list[str], dict[Any, str]]:
+        plan = planned(
+            finetune={"tasks": {}},
+            metrics={
+                name: {"of": "pretrain", "key": f"{name}/mlm", "expect": expect}
+                for name, expect in directions.items()
+            },
+        )
+        for place, cell in enumerate(plan.cells):
+            end = {"step": 1, f"valid/{LM}": 2.0 + place**2 / 9, "valid/acc/mlm": place**2 / 90}
+            lines = [{"step": 1, "tokens": 10, "seconds": 1.0}, end]
+            write(here / str(cell.pretrain), "metrics.jsonl", lines)
+        assert keep_first(plan.study, [{"difference": None}], here / "none.json") == {}
+        table = write_table(plan.study, results(plan, here), here)
+        marks = {row["metric"]: row["late_mark"] for row in table["rows"] if row["arm"] == "fast"}
+        return [note for note in table["notes"] if "first results" in note], marks
+
+    assert make(loss={"fast": "lower"}) == make(loss={"fast": "lower"}) == ([], {"loss": ""})
+    (changed,), marks = make(loss={"fast": "higher"})
+    assert changed.startswith("§ loss: fast: lower before, higher now. Directions changed after")
+    assert marks == {"loss": "§"}
+    assert make(loss={"fast": "lower"}) == ([], {"loss": ""})
+    (dropped,), marks = make(loss={})
+    assert "fast: lower before, none now" in dropped
+    assert marks == {"loss": ""}
+    (late, added), marks = make(loss={"fast": "lower"}, acc={"fast": "higher"})
+    assert late.startswith("§ acc: fast: no direction before, higher now")
+    assert added.startswith("acc: added after the first results (")
+    assert marks == {"loss": "", "acc": "§"}
+    first = read_json(here / "table.json")
+    del first["first"]  # as tables of older versions
+    write_json(here / "table.json", first)
+    assert make(loss={"fast": "higher"}, acc={"fast": "higher"})[1] == {"loss": "§", "acc": ""}
 
 
 def test_a_loss_stands_next_to_that_of_frequencies(planned: Planned, here: Path) -> None:
