@@ -95,6 +95,18 @@ def test_a_uniform_model_has_the_perplexity_of_the_vocabulary(toy, head, name):
     assert found[name] == pytest.approx(500, rel=1e-5)
 
 
+def test_documents_and_the_part_of_a_pseudo_perplexity_are_named(toy):
+    texts = ["one line\n\n", "two\nlines"]
+    assert Text.of(texts, toy).describe().startswith("2 documents of 3 lines; a blank line")
+    assert Text.of(texts[:1], toy).describe().startswith("1 document of 1 line;")
+    text, found = _measure(Tiny("mlm", causal=False), toy, pseudo_tokens=5)
+    shown = ["masked_perplexity", "pseudo_perplexity", "pseudo_tokens"]
+    assert [*found][:3] == shown  # of the metrics, tables of sweeps have three
+    part = f"the first 5 of {text.tokens} tokens; task.pseudo_tokens=null takes all"
+    assert LanguageModel._describe_pseudo(5, text.tokens) == part
+    assert LanguageModel._describe_pseudo(7, 7) == "all 7 tokens"
+
+
 def test_units_of_a_causal_model(gpt_toy):
     text, found = _measure(Tiny("clm", causal=True), gpt_toy)
     assert found["scored_tokens"] == text.tokens == found["tokens"]  # bos is read, not counted
