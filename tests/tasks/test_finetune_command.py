@@ -594,8 +594,7 @@ def test_settings_of_a_task_are_those_of_the_checkpoint(trained, tmp_path, capsy
     assert header.startswith("body,who,id,guess")
     assert line.startswith("this is a superb film,me,0,good")
     with pytest.raises(
-        DataError,
-        match=r"(?s)expected column text; found body.*=COLUMN  # COLUMN: a column of the file",
+        DataError, match=r"(?s)expected column text; found body.*fix: task.columns.text=body$"
     ):
         _run("eval", f"checkpoint={run}", *words, "overwrite=true")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from sys import intern
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from plmctl.core.errors import DataError, did_you_mean, find_alike, find_meant
 from plmctl.core.parts import part_of
-from plmctl.core.spelling import spell, spell_setting
+from plmctl.core.spelling import spell, spell_setting, spell_word
 from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.readers import files
@@ -29,6 +29,7 @@ from plmctl.tasks.readers.split_files import SplitFiles
 from plmctl.tasks.record import Example, Examples
 from plmctl.text.inputs import need_lines
 from plmctl.text.quotes import LENIENT
+from plmctl.text.segmented import count_words
 from plmctl.text.separators import explain_undivided, explain_uneven
 from plmctl.text.tabular import (
     OBJECTS,
@@ -200,7 +201,8 @@ class Table(SplitFiles):
             wanted = ", ".join(map(str, missing.values()))
             what = f"expected column{'s' if len(missing) > 1 else ''} {wanted}"
             otherwise = "<a column of the file, or its number from 0>"
-            raise _NoColumn(what, role, str(column), names, otherwise, [*missing], sample)
+            texts = _find_texts(names, rows, {*positions.values()})
+            raise _NoColumn(what, role, str(column), names, otherwise, [*missing], sample, texts)
         return positions
 
     def _refuse_label_lists(self, file: Path, columns: Columns, examples: Examples) -> None:
@@ -297,8 +299,10 @@ class Table(SplitFiles):
         )
         if not missing.near and (len(missing.roles) > 1 or missing.named):
             all_of_them = " ".join(
-                f"task.columns.{self.label_setting if role == 'label' else role}="
-                + ("null" if role in OPTIONAL else missing.named.get(role, "COLUMN"))
+                spell_word(
+                    f"task.columns.{self.label_setting if role == 'label' else role}="
+                    + ("null" if role in OPTIONAL else missing.named.get(role, "COLUMN"))
+                )
                 for role in missing.roles
             )
             known_all = {*missing.named}.issuperset({*missing.roles} - OPTIONAL)
@@ -415,8 +419,11 @@ class Table(SplitFiles):
                 role = next(iter(missing))
                 what = f"no field {', '.join(missing.values())}"
                 found = [str(name) for name in row]
+                taken = {n for n, name in enumerate(found) if name in read.values()}
+                texts = _find_texts(found, [(line, [*row.values()])], taken)
+                otherwise = "<one of those found>"
                 refused = self._refuse(
-                    _NoColumn(what, role, missing[role], found, "<one of those found>", [*missing]),
+                    _NoColumn(what, role, missing[role], found, otherwise, [*missing], texts=texts),
                     columns,
                     file,
                     line,
@@ -486,6 +493,7 @@ class AbsentColumn(DataError):
         return AbsentColumn(message, self.column, **known, fix=f"{fix}{more}")
 
 
+WORDS = 3  # least mean of words a row in a column of texts
 NAMES = {  # names of columns that users of Chinese files write
     "text": ("文本", "正文", "内容", "句子", "句子1"),
     "text2": ("文本2", "句子2"),
@@ -505,6 +513,7 @@ class _NoColumn(Exception):
         otherwise: str,
         roles: Sequence[str],
         more: str = "",
+        texts: Sequence[str] = (),
     ) -> None:
         # another column taken for it would be read as texts in silence: the name has to be close
         self.near = find_meant(column, found, least=0.75)
@@ -512,9 +521,21 @@ class _NoColumn(Exception):
         super().__init__(f"{what}; found {', '.join(found)}{meant}{more}")
         self.role, self.column, self.otherwise = role, column, otherwise
         self.roles = roles  # all that are missing
-        # {role: the column whose Chinese name says it}
+        # {role: the column whose Chinese name says it, or the only one of texts, as one types it}
         named = {role: [name for name in NAMES.get(role, ()) if name in found] for role in roles}
+        if "text" in roles and "text2" not in roles:
+            named["text"] = named["text"] or [*map(spell, texts)]
         self.named = {role: names[0] for role, names in named.items() if len(names) == 1}
+
+
+def _find_texts(names: Sequence[str], rows: Sequence[Cells], taken: Collection[int]) -> list[str]:
+    """The columns with several words a row; an identifier, a label or a number has one."""
+    counts = {
+        name: [count_words(str(cells[number])) for _, cells in rows if number < len(cells)]
+        for number, name in enumerate(names)
+        if number not in taken
+    }
+    return [name for name, own in counts.items() if own and sum(own) / len(own) >= WORDS]
 
 
 def _kind(cell: Any) -> str:

@@ -98,7 +98,7 @@ def test_scores_have_no_name_among_them(tmp_path: Path) -> None:
 def test_the_fix_that_is_proposed_works(tmp_path: Path) -> None:
     table(tmp_path, "review\tstars", *rows(LONG, "15"))
     with pytest.raises(
-        DataError, match=r"fix: task.columns.text=COLUMN task.columns.label=COLUMN  # COLUMN: a col"
+        DataError, match=r"fix: task.columns.text=review task.columns.label=COLUMN  # COLUMN: a col"
     ):
         read("classification", tmp_path)
     assert len(read("classification", tmp_path, *NUMBERS)[1]) == 12
@@ -118,6 +118,7 @@ def test_the_fix_that_is_proposed_works(tmp_path: Path) -> None:
         ("文本\t标签", r"fix: task\.columns\.text=文本 task\.columns\.label=标签$"),
         ("正文\tlabel", r"fix: task\.columns\.text=正文$"),
         ("正文\tstars", r"task\.columns\.text=正文 task\.columns\.label=COLUMN  # COLUMN: a"),
+        ("Message Body\tlabel", r"fix: 'task\.columns\.text=Message Body'$"),
         ("文本\t句子\tlabel", r"task\.columns\.text=COLUMN  # COLUMN: a"),  # which one?
     ],
 )

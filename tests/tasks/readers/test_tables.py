@@ -131,6 +131,17 @@ def test_a_missing_column_shows_what_was_found_and_two_lines(tmp_path):
     assert "task.columns.text=" in message
 
 
+@pytest.mark.parametrize("name", ["train.csv", "train.jsonl"])
+@pytest.mark.parametrize(("subject", "alone"), [("a bill", True), ("a late bill", False)])
+def test_the_only_column_of_texts_is_the_fix(tmp_path, name, subject, alone):
+    row = {"team": "x", "subject": subject, "body": "the app does not start", "label": "a"}
+    table = [",".join(row), ",".join(row.values())]
+    lines = table if name.endswith("csv") else [json.dumps(row)]
+    with pytest.raises(DataError) as caught:
+        _read(tmp_path, name, "\n".join(lines) + "\n")
+    assert ("fix: task.columns.text=body" in str(caught.value)) == alone
+
+
 @pytest.mark.parametrize(
     ("columns", "fix"),
     [
