@@ -82,7 +82,11 @@ def tell_unknown(ids: Iterable[int], vocab: Vocab, file: object) -> dict[str, To
     Raises:
         DataError: More than half of the tokens are unknown.
     """
-    share = unknown_share(list(ids), vocab)
+    return tell_share(unknown_share(list(ids), vocab), file)
+
+
+def tell_share(share: float, file: object) -> dict[str, Told]:
+    """As `tell_unknown`, of a known share of unknown tokens."""
     refuse_unknown(share, file=file, fix=KNOWING)
     said = describe_unknown(share)
     return {"unknown": Told(said, share)} if said else {}

@@ -15,14 +15,14 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.heads.sentences import take_columns
-from plmctl.probes.base import Opened, Probe
+from plmctl.probes.base import Opened, Probe, tell_share
 from plmctl.tasks.readers import files
 from plmctl.tasks.readers.read_score import read_score
 from plmctl.tasks.readers.tables import Table
 from plmctl.tasks.scores.metrics import CORRELATIONS
 from plmctl.text.inputs import need_lines
 from plmctl.text.tabular import OBJECTS, cells_of, kind_of, objects_of
-from plmctl.use.embedding_lines import lay_out_text, read
+from plmctl.use.embedding_lines import lay_out_text, measure_unknown, read
 from plmctl.use.predict import ScoreTable
 from plmctl.use.sentence_vectors import check_weights, choose_pooling, count_weights, embed_texts
 
@@ -122,12 +122,13 @@ class SentenceSimilarity(Probe):
         check_weights(self.weights_from, self.pooling, beside="task.")
         pooling = choose_pooling(loaded, self.pooling, path="task.pooling")
         sets = self.read(opened.split)
+        texts = [text for pairs in sets.values() for pair in pairs for text in pair[:2]]
+        own = [lay_out_text(text, loaded, None) for text in texts]
+        unknown = tell_share(measure_unknown(own, loaded), self.path)
         if self.weights_from is not None:
             lines, source = read(Path(self.weights_from), loaded), self.weights_from
         else:
-            texts = [text for pairs in sets.values() for pair in pairs for text in pair[:2]]
-            lines = [lay_out_text(text, loaded, None) for text in texts if pooling.weighs]
-            source = str(self.path)
+            lines, source = own, str(self.path)
         pooling = count_weights(pooling, loaded, lines, source=source)
 
         def embed(pairs: list[ScoredPair]) -> tuple[np.ndarray, np.ndarray]:
@@ -150,7 +151,7 @@ class SentenceSimilarity(Probe):
         if len(scores) > 1:
             scores["mean"] = average(scores)
         extra: dict[str, Any] = {"checkpoint": str(loaded.source.folder), "pooling": pooling.words}
-        return ScoreTable("similarity of sentences", scores, extra)
+        return ScoreTable("similarity of sentences", scores, extra | unknown)
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

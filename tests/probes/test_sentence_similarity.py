@@ -157,6 +157,22 @@ def test_damaged_files(name: str, content: str, message: str, tmp_path: Path) ->
         SentenceSimilarity(path=str(path)).read("dev")
 
 
+def test_the_share_of_unknown_tokens_is_told(loaded: Loaded, tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    opened = Opened(loaded, choose("fp32", torch.device("cpu")), "x")
+
+    def write(*pairs: tuple[str, str, float]) -> SentenceSimilarity:
+        rows = [{"text": a, "text2": b, "label": score} for a, b, score in pairs]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return SentenceSimilarity(path=str(file))
+
+    assert "unknown" not in write(*PAIRS).measure(opened).extra
+    told = write(*PAIRS, ("一個字", "an object", 1.0)).measure(opened).extra["unknown"]
+    assert "of the tokens are unknown" in told.text
+    with pytest.raises(DataError, match="of its tokens are unknown"):
+        write(("一個字", "一隻貓", 1.0), ("an object", "貓貓", 2.0)).measure(opened)
+
+
 def test_damaged_parts_of_a_year(tmp_path: Path) -> None:
     texts, scores = tmp_path / "STS.input.a.txt", tmp_path / "STS.gs.a.txt"
     texts.write_text("x\ty\nz\tw\n")
