@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from plmctl.analysis.statistics import find_detectable_deviations
+from plmctl.analysis.statistics import find_detectable_deviations, summarise
 from plmctl.config.recipes import load, part_files
 from plmctl.config.spec import key_of
 from plmctl.config.walks import leaves
@@ -16,6 +16,7 @@ from plmctl.jobs.job import Config
 from plmctl.runs.stage_costs import count_tokens
 from plmctl.study.composing import ComposedArm
 from plmctl.study.plan import StudyPlan
+from plmctl.study.results import Results
 from plmctl.study.study import PRETRAIN
 from plmctl.study.unlike import explain_unlike, list_unlike_arms
 
@@ -24,7 +25,6 @@ from plmctl.study.unlike import explain_unlike, list_unlike_arms
 # (docs/results/bert.md). Fewer say nothing about what such a model learns from context.
 LEAVES = 600_000
 BEHIND = "PostNorm"
-FEW = 5.0  # standard deviations: differences between usual settings are seldom as large
 
 
 def list_prospects(plan: StudyPlan) -> list[str]:
@@ -127,7 +127,7 @@ def _begins_behind(config: Config) -> bool:
 def _find_few_seeds(plan: StudyPlan) -> Iterator[str]:
     """A line on the difference that so many seeds find among so many comparisons."""
     study = plan.study
-    number = sum(_has_values(plan, metric, arm) for metric, arm in study.comparisons)
+    number = _count_compared(plan)
     seeds = len(study.seeds)
     if not number:
         return
@@ -135,13 +135,41 @@ def _find_few_seeds(plan: StudyPlan) -> Iterator[str]:
         yield "cannot decide: one seed says nothing about the spread between runs: seeds=[0,1,2]"
         return
     found, more = (find_detectable_deviations(count, number) for count in (seeds, 2 * seeds))
-    if found > FEW:
-        yield (
-            f"{seeds} seeds and {counted(number, 'comparison')} find a difference of {found:.1f}"
-            " standard deviations of the paired differences (in four of five cases),"
-            f" {2 * seeds} seeds one of {more:.1f}"
-            f"{'' if study.until else ': until=decided spends more where they matter'}"
-        )
+    yield (
+        f"{seeds} seeds and {counted(number, 'comparison')} find a difference of {found:.1f}"
+        " standard deviations of the paired differences (in four of five cases),"
+        f" {2 * seeds} seeds one of {more:.1f}"
+        f"{'' if study.until else ': until=decided spends more where they matter'}"
+    )
+
+
+def _count_compared(plan: StudyPlan) -> int:
+    """The comparisons of a plan that will have values."""
+    return sum(_has_values(plan, metric, arm) for metric, arm in plan.study.comparisons)
+
+
+def list_found(plan: StudyPlan, results: Results) -> Iterator[str]:
+    """A line for each metric with results: what the seeds of the plan find, by the largest spread
+    of its paired differences.
+    """
+    study, number = plan.study, _count_compared(plan)
+    seeds = len(study.seeds)
+    for name, metric in study.metrics.items() if seeds > 1 and number else ():
+        base, spreads = results.values(metric, study.baseline), dict[str, float]()
+        for arm in study.arms:
+            own = results.values(metric, arm)
+            if arm != study.baseline and len(both := [s for s in own if s in base]) > 1:
+                spreads[arm] = summarise([own[s] - base[s] for s in both])[1] or 0.0
+        if any(spreads.values()):
+            arm = max(spreads, key=lambda arm: spreads[arm])
+            found = ", ".join(
+                f"{n} seeds {find_detectable_deviations(n, number) * spreads[arm]:.2g}"
+                for n in (seeds, 2 * seeds, 4 * seeds)
+            )
+            yield (
+                f"{name}: {found}, by the results so far ({arm} - {study.baseline}: standard"
+                f" deviation {spreads[arm]:.2g}, the largest)"
+            )
 
 
 def _has_values(plan: StudyPlan, name: str, arm: str) -> bool:

@@ -31,7 +31,7 @@ from plmctl.study.costs import ESTIMATED, MEASURED, SCALED, estimate_costs, spel
 from plmctl.study.looks import Looks
 from plmctl.study.masks import list_noises
 from plmctl.study.plan import StudyPlan
-from plmctl.study.prospects import list_prospects
+from plmctl.study.prospects import list_found, list_prospects
 from plmctl.study.results import NOT_RUN, Results
 from plmctl.study.study import PRETRAIN
 
@@ -73,7 +73,7 @@ def show_plan(
         console.print(line)
     for line in plan.study.left_out:
         console.print(f"left out until it is given: {line}")
-    for line in list_prospects(plan):
+    for line in (*list_prospects(plan), *list_found(plan, results)):
         console.print(line)
 
 
@@ -159,7 +159,10 @@ def describe_plan(
     costs = estimate_costs(plan, results)
     left_out = plan.study.left_out
     record = {"cells": len(plan.cells), "jobs": jobs, "arms": costs, "left_out": left_out}
-    record |= {"prospects": list_prospects(plan), "noise": list_noises(plan)}
+    record |= {
+        "prospects": [*list_prospects(plan), *list_found(plan, results)],
+        "noise": list_noises(plan),
+    }
     schedule = (
         [{"seeds": seeds, "share": share} for seeds, share in looks.schedule()] if looks else []
     )

@@ -7,7 +7,9 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import shutil
+import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Context, Decimal
@@ -34,6 +36,7 @@ from plmctl.study.latex import format_latex
 from plmctl.study.learned import Unlearned
 from plmctl.study.masks import list_noises
 from plmctl.study.plan import StudyPlan
+from plmctl.study.prospects import list_found
 from plmctl.study.results import Results, list_warnings
 from plmctl.study.show import show_table
 from plmctl.study.study import Metric
@@ -325,6 +328,21 @@ def test_a_task_states_that_its_scores_are_percents(plan: StudyPlan, here: Path)
     assert percent == {n for n, m in plan.study.metrics.items() if m.of == "toy"}
     assert "## toy, %" in (here / "table.md").read_text(encoding="utf-8")
     assert r"\emph{toy, \%}" in (here / "table.tex").read_text(encoding="utf-8")
+
+
+def test_what_more_seeds_find_is_said_in_the_unit_of_a_metric(plan: StudyPlan, here: Path) -> None:
+    """Power of 80% at the level 0.05 / comparisons, by the t distribution that is not central."""
+    assert [*list_found(plan, results(plan, here, **{n: State("open") for n in plan.jobs}))] == []
+    leave(plan, here)
+    lines = [*list_found(plan, results(plan, here))]
+    (line,) = (line for line in lines if line.startswith("perplexity: 2 seeds "))
+    assert "(fast - slow: standard deviation" in line
+    differences = [math.exp(LOSS["fast", n]) - math.exp(LOSS["slow", n]) for n in (0, 1)]
+    spread, level = statistics.stdev(differences), 0.05 / len(plan.study.comparisons)
+    for seeds, found in re.findall(r"(\d+) seeds ([\d.e+]+)", line):
+        n, shift = int(seeds), float(found) / spread * math.sqrt(int(seeds))
+        power = stats.nct.sf(stats.t.isf(level / 2, n - 1), n - 1, shift)
+        assert power == pytest.approx(0.8, abs=0.03)
 
 
 def test_a_metric_in_another_unit_is_no_further_comparison(plan: StudyPlan, here: Path) -> None:
