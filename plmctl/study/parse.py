@@ -321,9 +321,12 @@ class _Parser:
         others = [arm for arm in arms if arm != str(self.given.baseline)]
         for name, metric in metrics.items():
             self._known(f"metrics.{name}.of", [metric.of], [*sources, *self.evals])
-            self._known(
-                f"metrics.{name}.expect", metric.expect, others, none="no arm except the baseline"
-            )
+            path, base = f"metrics.{name}.expect", str(self.given.baseline)
+            if base in arms and base in metric.expect:
+                allowed = "is the baseline, which has no direction"
+                self._wrong(path, base, allowed, f"'~{path}.{base}'")
+            expected = [arm for arm in metric.expect if arm not in arms or arm != base]
+            self._known(path, expected, others, none="no arm except the baseline")
 
     def _published(self, name: str, metric: Metric, arms: Collection[str]) -> Metric:
         if metric.published is None:

@@ -246,7 +246,10 @@ def test_a_task_without_a_path_waits_with_its_metrics(parsed: Parsed) -> None:
         ),
         (
             {"metrics": {"a": {"of": "toy", "key": "f1", "expect": {"slow": "higher"}}}},
-            ["metrics.a.expect='slow'", "are fast"],
+            [
+                "metrics.a.expect='slow': is the baseline, which has no direction\n"
+                "  fix: '~metrics.a.expect.slow'"
+            ],
         ),
         (
             {
