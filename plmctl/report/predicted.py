@@ -174,7 +174,10 @@ def refuse_pretrainings(places: Sequence[Path], split: str) -> None:
     known = {Tokenizer.load(find(place) / "tokenizer").fingerprint for place in places}
     words = [f"checkpoint={','.join(spell(str(place)) for place in places)}"]
     words += ["data.path=TEXT", "run.dir=runs/compared"]
-    how = "they have one tokenizer, so perplexities of one text compare"
+    how = (
+        "they have one tokenizer, so perplexities of one text compare, without a p-value. Files of"
+        " task=minimal_pairs (out=) compare with one"
+    )
     fix = f"{spell_line('eval', '-m', 'task=lm', *words)} # TEXT: a file that no run has read"
     if len(known) > 1:
         how = (

@@ -397,7 +397,11 @@ def test_two_pretrainings_are_compared_by_a_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prints", "said"),
     [
-        ("same", r"one tokenizer.*\n  fix: plmctl eval -m task=lm checkpoint=\S*a,\S*b data"),
+        (
+            "same",
+            r"one tokenizer.*minimal_pairs \(out=\).*\n"
+            r"  fix: plmctl eval -m task=lm checkpoint=\S*a,\S*b data",
+        ),
         ("other", r"different tokenizers.*Bits per byte do.*\n  fix: # fine-tune each"),
     ],
 )
