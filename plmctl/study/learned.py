@@ -28,6 +28,12 @@ PRETRAINED = (
     " or of one constant answer. Their p and verdict say nothing about what is learned."
 )
 
+EQUAL = (
+    "{arm}: acc/{term} is {value:.4g} in all {seeds} seeds. So they give one constant answer, as it"
+    " seems: compare its losses with care"
+)
+SEEDS = 3  # as many equal accuracies are no chance
+
 
 class Unlearned:
     """The done runs that learned nothing, or are no better than simple models."""
@@ -107,7 +113,20 @@ class Unlearned:
                 lines.append(MARKED.format(mark=MARK, metric=name, arms=", ".join(own), what=what))
         reads = {task: self._describe_read(task) for task, _ in self.unbeaten}
         unbeaten = _spell(UNBEATEN, self.unbeaten, reads)
-        return [*_spell(ONE_ANSWER, self.constant), *unbeaten, *lines]
+        return [*_spell(ONE_ANSWER, self.constant), *self._list_equal(), *unbeaten, *lines]
+
+    def _list_equal(self) -> Iterable[str]:
+        """A line for each arm whose pretrainings have one accuracy, to the last digit."""
+        for arm in self.plan.arms:
+            cells = self.results.cells(arm)
+            runs = {name for cell in cells for name in self.results.list_done(PRETRAIN, cell)}
+            ends = [self.results.read_ends(name) for name in runs]
+            for key in ends[0] if len(ends) >= SEEDS else ():
+                kind, _, term = key.partition("/")
+                values = {own.get(key) for own in ends}
+                if kind == "acc" and len(values) == 1 and 0 < ends[0][key] < 1:
+                    value = ends[0][key]
+                    yield EQUAL.format(arm=arm, term=term, value=value, seeds=len(ends))
 
     def _describe_read(self, task: str) -> str:
         """How many training examples both have read, by each of its runs that is no better."""

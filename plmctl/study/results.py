@@ -91,6 +91,11 @@ class Results:
         """How many training examples a fine-tuning and the simple models have read."""
         return describe_read(self._scores(name).get(READ))
 
+    def read_ends(self, name: str) -> dict[str, float]:
+        """{number: its last value} of the validation of a pretraining."""
+        series = self._log(name).series.items()
+        return {k.removeprefix("valid/"): c[-1][1] for k, c in series if k.startswith("valid/")}
+
     def is_near_floor(self, name: str, term: str = "") -> bool:
         """Whether a pretraining ended at the frequencies of single tokens, or at the loss of one
         constant answer.
@@ -102,12 +107,7 @@ class Results:
         held = read_held_out(self.locate(name) / RUN)
         if held and not held.validates:
             return False
-        log = self._log(name)
-        ends = {
-            key.removeprefix("valid/"): curve[-1][1]
-            for key, curve in log.series.items()
-            if key.startswith("valid/")
-        }
+        log, ends = self._log(name), self.read_ends(name)
         pairs = (key.split("/", 1) for key in ends if "/" in key)
         known = dict.fromkeys(own for kind, own in pairs if kind in KINDS_OF_FLOORS)
         own = [each for each in known if find_role(log.config, f"loss/{each}") == MODEL]

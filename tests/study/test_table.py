@@ -938,6 +938,21 @@ def test_seeds_and_drops_after_a_first_table_are_named(planned: Planned, here: P
     assert make(["loss"], 3) == [added, dropped]
 
 
+@pytest.mark.parametrize(("accuracies", "said"), [("111", True), ("112", False), ("11", False)])
+def test_one_accuracy_of_all_seeds_is_named(
+    planned: Planned, here: Path, accuracies: str, said: bool
+) -> None:
+    seeds = f"seeds={[*range(len(accuracies))]}"
+    plan = planned(seeds, finetune={"tasks": {}}, metrics={"a": {"of": "pretrain", "key": LM}})
+    for cell in plan.cells:
+        own = int(accuracies[cell.seed]) / 10 if cell.arm == "fast" else cell.seed / 10
+        end = {"step": 1, f"valid/{LM}": 2.0, "valid/acc/mlm": own}
+        lines = [{"step": 1, "tokens": 10, "seconds": 1.0}, end]
+        write(here / str(cell.pretrain), "metrics.jsonl", lines)
+    notes = [*Unlearned(results(plan, here)).list_notes()]
+    assert [note[:27] for note in notes] == (["fast: acc/mlm is 0.1 in all"] if said else [])
+
+
 def test_directions_after_the_first_results_are_marked(planned: Planned, here: Path) -> None:
     """Only the first results fix them; who takes a change back has none, and new arms are free."""
 
