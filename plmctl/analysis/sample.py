@@ -97,15 +97,13 @@ def choose_sentences(loaded: Loaded) -> tuple[Sequence[str], str]:
 def batch_text(opened: Loaded, sentences: Sequence[str] = ()) -> tuple[Batch, str]:
     """(one text in each row, its source): of at most 512 sentences; without any, of the run's own
     data.
-
-    Raises:
-        DataError: The held-out rows have more than one text.
     """
     if not sentences:
         batch, about = batch_held_out(opened)
-        if set(batch.seqs) != {"text"}:
-            raise DataError("this model reads more than one text")
-        return restore_text(batch), about
+        if set(batch.seqs) == {"text"}:
+            return restore_text(batch), about
+        sentences, about = choose_sentences(opened)  # rows of several texts: one text in each
+        return batch_sentences(opened, sentences)[0], about
     given = sentences[:LINES]
     batch, rows = batch_sentences(opened, given)
     cut = f"the first {LINES} of {len(sentences):,}" if len(sentences) > LINES else "the"

@@ -206,15 +206,15 @@ class Evaluate(TaskUser, Command):
             self._refuse_unseen()
         if len(names) > 1:
             return self._evaluate_together(names)
-        if self.out is not None:
-            check_out(Path(self.out), self.overwrite, submission=self.provenance.submission)
-        if is_linear(Path(names[0]).expanduser()):
-            return self._score(self._open_linear(names[0]), names[0])[0]
         for find, answer in (find_vectors, self._rank_links), (find_static, self._measure_vectors):
             if found := find(names[0]):
                 self._refuse_runtime("vectors need no other library")
                 self._refuse_unseen()
                 return answer(found)
+        if self.out is not None:
+            check_out(Path(self.out), self.overwrite, submission=self.provenance.submission)
+        if is_linear(Path(names[0]).expanduser()):
+            return self._score(self._open_linear(names[0]), names[0])[0]
         return self._evaluate_model(names[0])
 
     def _place_joined(self, checkpoints: Sequence[str]) -> Destination:

@@ -100,6 +100,12 @@ def refuse_unknown_texts(split: Split, vocab: Vocab, *, fix: str = KNOWING) -> N
         _refuse_texts(share, len(split.examples), split.examples[0].place, split.name, fix)
 
 
+def admit(task: Task, examples: Examples) -> None:
+    """`Answer.admit` of examples that are scored only, where the task has an answer."""
+    if task.answer:
+        task.answer.admit(examples, task.label_names)
+
+
 def encode_piece(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
     """The examples and their rows; with a word tokenizer the rows also hold the characters of every
     word, so that a network that reads them knows new words, too.

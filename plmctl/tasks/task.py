@@ -316,11 +316,6 @@ class Task(Objective):
         rows = need(self.layout).encode(examples, tokenizer, self.rows)
         return need(self.answer).label(rows, examples, self.label_names)
 
-    def admit(self, examples: Examples) -> None:
-        """`Answer.admit` of examples that are scored only."""
-        if self.answer:
-            self.answer.admit(examples, self.label_names)
-
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """The inputs of `predict`, by name, `[B, ...]`; a second dimension of T is padded to the
         split's longest row.

@@ -117,7 +117,7 @@ def answer_examples(
         runtime: The library of the computation; None: PyTorch.
         decision: The decision on the answers; None: as in the checkpoint.
     """
-    task.admit(examples)
+    inference.admit(task, examples)
     split = inference.encode_piece(task, name, examples, loaded.tokenizer)
     read = inference.ReadPieces()
     unread = read.add(examples, split.rows, loaded.tokenizer)

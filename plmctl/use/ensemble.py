@@ -75,7 +75,7 @@ def ask_members(
             splits |= read(reader[1] if reader else task)
         answers, unread = {}, {}
         for split, examples in splits.items():
-            task.admit(examples)
+            inference.admit(task, examples)
             encoded = inference.encode_split(task, split, examples, loaded.tokenizer)
             how: Any = {"precision": precision, "batch_size": batch_size, "runtime": runtime}
             answers[split] = explain(loaded, task, encoded, **how)

@@ -248,7 +248,7 @@ class LinearLabeller:
         DataError for a label that training has not seen.
         """
         task = self.task
-        task.admit(examples)
+        inference.admit(task, examples)
         if task.answer and all(each.label is not None for each in examples):
             task.answer.number(examples, task.label_names)
         unread = dict.fromkeys(self.model.find_unread(examples), 1.0)
@@ -356,7 +356,7 @@ class EnsembleLabeller:
         answers: list[Predictions] = []
         splits: list[Split] = []
         for own in self.members:
-            own.task.admit(examples)
+            inference.admit(own.task, examples)
             splits.append(inference.encode_piece(own.task, name, examples, own.loaded.tokenizer))
             answers.append(explain(own.loaded, own.task, splits[-1], **own.how))
         return answers, splits[0]

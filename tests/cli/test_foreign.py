@@ -161,7 +161,7 @@ VALUES: dict[str, dict[str, str]] = {
     "optimizer": {"adamw_torch_fused": "optim=adamw", "sgd": "optim=momentum"},
     "lr_scheduler lr_scheduler_type scheduler": {
         "constant_with_warmup": "schedule=constant",
-        "cosine": "schedule=cosine",
+        "cosine": "schedule=cosine schedule.min_ratio=0",
     },
     "betas adam_betas": {
         "[0.8,0.95]": "optim.betas=[0.8,0.95]",

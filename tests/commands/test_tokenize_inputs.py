@@ -151,7 +151,7 @@ def test_a_segmenter_of_a_plugin(
         f"out={tmp_path / 'out'}",
     )
     assert run(monkeypatch, *words) == 2
-    assert "fix: --plugin own_words" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(" --plugin own_words\n")
     assert run(monkeypatch, *words, "--plugin", "own_words") == 0
     manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
     assert manifest["settings"]["segment"] == "own_words.cut"
