@@ -165,7 +165,7 @@ def _measure_fill(spec: Finetune, task: Task) -> float:
     """The share of their longest length that rows have with their padding, of a few examples; 1
     where the tokenizer is not there yet, or the length is that of an update.
     """
-    path = spec.tokenizer.get("path")
+    path: Any = (spec.tokenizer or {}).get("path")
     if spec.train.batch_tokens or task.requires.new_tokens or not (spec.checkpoint or path):
         return 1.0
     source = spec.checkpoint and open_source(spec.checkpoint, plugins=spec.plugins)

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import plmctl
+from plmctl.artifacts.convert import convert
+from plmctl.artifacts.loading import load
 from plmctl.artifacts.model_facts import pooling
 from plmctl.config import compose as config
 from plmctl.config.command import find_command, perform
@@ -19,6 +21,7 @@ from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.core.rounding import round_floats
+from plmctl.nn import tables
 from plmctl.runs import finetuning
 from plmctl.tasks import unlabelled
 from plmctl.tasks.capabilities import submit
@@ -88,6 +91,31 @@ def trained(tmp_path_factory):
     run = tmp_path_factory.mktemp("runs") / "first"
     assert _finetune(_table(folder), run) == 0
     return folder, run
+
+
+@pytest.fixture(scope="module")
+def sources(trained, tmp_path_factory):
+    """The finished run, its Hugging Face folder, and that folder once more in our own format."""
+    places = {"run": trained[1], **{to: tmp_path_factory.mktemp(to) / to for to in ("hf", "own")}}
+    convert(places["run"], places["hf"], to="hf")
+    convert(places["hf"], places["own"], to="plmctl")
+    return places
+
+
+@pytest.mark.parametrize("source", ["run", "hf", "own"])
+@pytest.mark.parametrize("task", ["classification", "tagging"])
+def test_a_dry_run_reads_each_sort_of_checkpoint(trained, sources, tmp_path, capsys, task, source):
+    path = trained[0]
+    if task == "tagging":
+        path = tmp_path
+        for name in ("train", "dev"):
+            (path / f"{name}.txt").write_text("a O\nfilm B-X\n\n" * 8, encoding="utf-8")
+    words = [f"task={task}", f"task.path={path}", f"checkpoint={sources[source]}"]
+    _run("finetune", *words, "task.max_length=32", dry_run=True, json=True)
+    found = json.loads(capsys.readouterr().out)
+    backbone = load(sources[source]).model.backbone
+    assert found["metrics"]["train"]["parameters of backbone"] == tables.count(backbone)
+    assert found["costs"]["seconds"] > 0
 
 
 def test_learns_keeps_the_best_and_writes_what_it_says(trained):
