@@ -81,8 +81,8 @@ class Results:
     def is_unbeaten(self, name: str, task: str, cell: StudyCell) -> bool:
         """Whether a fine-tuning scores no better than models without pretraining."""
         file = self.locate(name) / RUN / BASELINES
-        first = self.plan.arms[cell.arm].tuned[task][0]["task"]["metrics"][0]
         scores = self._scores(name).get("metrics") or {}
+        first = self._name_first(name, self.plan.arms[cell.arm].tuned[task][0])
         return file.is_file() and bool(
             list_unbeaten(scores, read_json(file), first, lower=self._list_lower(name))
         )
@@ -183,7 +183,7 @@ class Results:
         means = {}  # negative where lower is better
         for number, restarts in enumerate(cell.tuned[task]):
             if self._done(restarts):
-                first = self.plan.arms[cell.arm].tuned[task][number]["task"]["metrics"][0]
+                first = self._name_first(restarts[0], self.plan.arms[cell.arm].tuned[task][number])
                 scores = (self._scores(name)["metrics"]["dev"][first] for name in restarts)
                 larger = all(first not in self._list_lower(name) for name in restarts)
                 means[number] = statistics.fmean(scores) * (1 if larger else -1)
@@ -329,6 +329,13 @@ class Results:
         splits = self._scores(name)["metrics"]
         first: Mapping[str, Any] = next(iter(splits.values()), {})
         return splits.get("dev") or splits.get(AVERAGE) or first
+
+    def _name_first(self, name: str, config: Mapping[str, Any]) -> str:
+        """The first metric of a fine-tuning; of a task that finds its metrics in its data, the
+        first one that it wrote.
+        """
+        stated: Sequence[str] = config["task"].get("metrics") or ()
+        return next(iter([*stated, *self._choose_scores(name)]), "")
 
     def _list_lower(self, name: str) -> Sequence[str]:
         """The scores of a fine-tuning of which a lower value is better."""

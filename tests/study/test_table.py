@@ -283,6 +283,19 @@ def test_what_is_reached_without_pretraining_stands_next_to_its_metric(
     assert ("lines were joined" in page, "lines were joined" in tex) == (True, False)
 
 
+def test_a_task_may_find_its_metrics_in_its_data(plan: StudyPlan, here: Path) -> None:
+    leave(plan, here)
+    chosen = [results(plan, here).choice(cell, "toy") for cell in plan.cells]
+    for arm in plan.arms.values():
+        for config in arm.tuned["toy"]:
+            config["task"]["metrics"] = None
+    found = results(plan, here)
+    assert [found.choice(cell, "toy") for cell in plan.cells] == chosen
+    write_json(here / next(iter(plan.cells[0].tuned["toy"]))[0] / RUN / "baselines.json", {})
+    table = write_table(plan.study, found, here)
+    assert all(row["n"] for row in table["rows"])
+
+
 def test_tied_pairs_are_counted_by_arm(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     assert results(plan, here).list_ties() == []
