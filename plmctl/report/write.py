@@ -111,7 +111,7 @@ def _check_files(out: Path, markdown: bool, card: Path | None, facts: Mapping[st
             problem = f"{option} {file}: is a folder, and a file is needed"
             raise UsageError(f"{problem}\n  fix: {option} {spell_word(str(file / name))}")
     if out.suffix not in SUFFIXES and not is_stream(out):
-        allowed = f"a {' or a '.join(SUFFIXES)} file"
+        allowed = f"a {' or a '.join(SUFFIXES)} file (--figures FOLDER: each picture as PDF)"
         name = out.stem if out.suffix[1:].isalpha() else out.name
         fix = f"--out {spell_word(str(out.with_name(f'{name}.html')))}"
         raise UsageError(f"--out {out}: {allowed}\n  fix: {fix}")

@@ -125,7 +125,8 @@ def test_the_sheet_has_the_test_split_that_was_scored_later(
     told = f"Expected calibration error: {100 * error:.1f}%, of 4 examples of test"
     plmctl("report", str(run), "--brief", "--out", f"{run}/sheet.md")
     sheet = (run / "sheet.md").read_text()
-    assert "accuracy 0.75, 95% interval 0.3006 to 0.9544, of 4 examples" in sheet  # Wilson's
+    wilson = "accuracy 0.75 on test, 95% interval 0.3006 to 0.9544, of 4 examples"
+    assert wilson in sheet
     assert told in sheet
     assert "too good" not in sheet
     assert make_card(run, RunLog.read_started(run).config).count("value: 0.75") == 1

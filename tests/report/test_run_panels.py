@@ -157,7 +157,7 @@ def test_a_page_begins_with_how_good_how_sure_and_what_next(tmp_path: Path) -> N
         drawn, text = draw_results(folder)
         assert {"t: 0.8 (0.67 to 0.89)", f"words: {floor}"} <= set(drawn)
         assert said in text
-        assert "95% interval 0.67 to 0.89, of 50 examples" in text
+        assert "on dev, 95% interval 0.67 to 0.89, of 50 examples" in text
         assert f"plmctl predict {folder}" in text
         assert ("train.epochs" in text) == (floor == 0.9)
     curve = [{"step": step, "valid/accuracy": value} for step, value in enumerate((0.5, 0.8, 0.7))]
@@ -463,6 +463,7 @@ def test_broken_predictions_and_results_are_passed_over(run: Path) -> None:
         (["empty"], 3, "neither a run (metrics.jsonl) nor a study (study.json)"),
         (["study", "a run"], 2, "is a study: a report shows one study, or runs"),
         (["a run", "--out", "r.pdf"], 2, "fix: --out r.html"),
+        (["a run", "--out", "r.pdf"], 2, "--figures FOLDER: each picture as PDF"),
         (["a run", "--card", "empty"], 2, "fix: --card empty/README.md"),
         (["a run", "--attention", "2"], 2, "layer.head"),
         (["a run", "--sentence", "x"], 2, "fix: --attention 0.0"),

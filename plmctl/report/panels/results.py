@@ -277,7 +277,8 @@ def _judge(run: ReportedRun) -> list[str]:
         count = ((run.result or {}).get("examples") or {}).get(split)
         of = f", of {counted(count, 'example')}{spell_within(run.result, split)}" if count else ""
         lines.append(
-            f"{run.spell(metric)} {format_number(value)}, 95% interval {low} to {high}{of}. {SEED}"
+            f"{run.spell(metric)} {format_number(value)} on {split}, 95% interval {low} to"
+            f" {high}{of}. {SEED}"
         )
         if (best := _find_best(run, split, metric)) and not _unbeaten(run):
             name, reached = best
