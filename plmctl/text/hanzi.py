@@ -1,13 +1,20 @@
-"""Forms of Chinese characters: those of simplified or traditional text alone."""
+"""Forms of Chinese characters: those of simplified or traditional text alone, and those of text
+that was decoded wrongly.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
 FORMS = {"simplified": "s2t", "traditional": "t2s"}  # the preset of OpenCC that changes each
 LEAST = 0.01  # share of texts of a form from which it counts
+
+_ANY = re.compile("[^\x00-\x7f\ufffd]{3,}")
+_LOST = re.compile("锟斤拷|烫{3,}|屯{3,}")  # replacement characters, and unset memory, read as GBK
+_READ = 0.6  # share of the bytes of a misread run from which ideographs come
 
 
 @cache
@@ -58,6 +65,30 @@ def describe_other_form(texts: Mapping[str, int], trained: Mapping[str, int]) ->
                 f" texts: convert them, for example with opencc -c {preset}"
             )
     return ""
+
+
+def find_misread(text: str) -> list[str]:
+    """The pieces of a text that are UTF-8 decoded as GBK, such as 鎴戞槸 for 我是, and 锟斤拷.
+
+    A piece counts if its bytes in GB 18030 are UTF-8 of at least two usual ideographs.
+    """
+    pieces = (found[0] for found in _ANY.finditer(text))
+    return [piece for piece in pieces if _LOST.search(piece) or _is_misread(piece)]
+
+
+def _is_misread(piece: str) -> bool:
+    try:
+        raw = piece.encode("gb18030")
+    except UnicodeEncodeError:
+        return False
+    usual = sum(map(_is_usual, raw.decode("utf-8", "ignore")))
+    return usual > 1 and 3 * usual >= _READ * len(raw)
+
+
+@cache
+def _is_usual(character: str) -> bool:
+    """Whether a character is an ideograph of GB 2312 or Big5."""
+    return "一" <= character <= "鿿" and (_has("gb2312", character) or _has("big5", character))
 
 
 def _has(codec: str, character: str) -> bool:

@@ -120,6 +120,12 @@ def test_clean_text_is_ok(tmp_path: Path, make: Any) -> None:
         ("replacement characters", lambda texts: [t + "\ufffd" for t in texts], "bad"),
         ("wrongly decoded characters", lambda texts: [*texts, "cafÃ© donâ€™t"], "look"),
         ("wrongly decoded characters", lambda texts: [t + " MÃ¼ller" for t in texts], "bad"),
+        ("wrongly decoded characters", lambda texts: [*texts, "锟斤拷锟斤拷"], "look"),
+        (
+            "wrongly decoded characters",
+            lambda texts: [t + " " + "我是老用户".encode().decode("gbk", "ignore") for t in texts],
+            "bad",
+        ),
         ("control characters", lambda texts: [*texts, "form\x0c feed\x07"], "look"),
         ("control characters", lambda texts: [t + "\x00" for t in texts], "bad"),
         ("unknown words", lambda texts: [*texts, "the <unk> of"], "look"),

@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 
-from plmctl.data.check.characters import CharacterCounts, judge_forms
+from plmctl.data.check.characters import CharacterCounts, judge_characters, judge_forms
 from plmctl.serve.labels import LabelEngine
 from plmctl.tasks.record import Example
 from plmctl.tasks.trained_texts import count_text_forms, keep_trained, read_trained_forms
-from plmctl.text.hanzi import count_forms, describe_other_form, find_form, find_main_form
+from plmctl.text.hanzi import (
+    count_forms,
+    describe_other_form,
+    find_form,
+    find_main_form,
+    find_misread,
+)
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import (
     count_unknown_characters,
@@ -146,3 +152,30 @@ def test_a_server_says_once_that_a_text_is_in_the_other_form(capsys: Any) -> Non
     for text, times in ((SIMPLIFIED, 0), (TRADITIONAL, 1), (TRADITIONAL, 0)):
         engine._warn_of_form("news", [Example("0", {"text": text})])
         assert capsys.readouterr().err.count("are traditional, and 0 of 9") == times
+
+
+@pytest.mark.parametrize("text", [SIMPLIFIED, TRADITIONAL, "我是", "電話"])
+def test_utf8_that_was_read_as_gbk_is_found(text: str) -> None:
+    assert find_misread(text.encode().decode("gb18030", "replace"))
+    assert not find_misread(text)
+
+
+def test_lost_characters_are_found() -> None:
+    lost = ("\ufffd" * 3).encode().decode("gbk", "ignore")  # 锟斤拷锟斤
+    assert find_misread(f"我{lost}") == [f"我{lost}"]
+    assert find_misread("烫烫烫")
+    for text in ("Привет, мир", "こんにちは世界", "안녕하세요", "naïve café œuvre", "\ud800锟斤"):
+        assert not find_misread(text)
+
+
+def test_forms_of_wrongly_decoded_text_are_no_matter_of_forms() -> None:
+    counts = CharacterCounts()
+    counts.add(SIMPLIFIED + TRADITIONAL)
+    (told,) = [e for e in judge_characters(counts, 9) if e.name == "forms of Chinese"]
+    assert "data.segment" in told.found
+    (told,) = [e for e in judge_characters(counts, 9, segmented=False) if e.name == told.name]
+    assert "data.segment" not in told.found
+    counts.add(SIMPLIFIED.encode().decode("gb18030", "replace"))
+    names = {each.name: each for each in judge_characters(counts, 9)}
+    assert "forms of Chinese" not in names
+    assert "UTF-8 was read as GBK" in names["wrongly decoded characters"].advice

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from plmctl.data.check.finding import Finding, format_percent, judge
-from plmctl.text.hanzi import count_forms
+from plmctl.text.hanzi import count_forms, find_misread
 
 REPLACEMENT = 0xFFFD
 TRADITIONAL = 0.01  # share of the ideographs from which many words are missed
 HAN, KANA = 0.05, 0.05  # shares of the letters: from where a text is Chinese, or Japanese
 _POINTS = 0x110000
+MISREAD = "wrongly decoded characters"
+_SHOWN = 12  # characters of an example
 _MISREAD = re.compile(
     "[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bf\u00bd"
 )  # UTF-8 that was read as Latin-1 or cp1252
@@ -43,7 +45,8 @@ class CharacterCounts:
 
     def __init__(self) -> None:
         self.counts = np.zeros(_POINTS, np.int64)
-        self.misread = self.unknown = 0
+        self.misread = self.unknown = self.gbk = 0
+        self.example = ""  # a piece of Chinese that was decoded wrongly
 
     def add(self, text: str) -> None:
         """Count the characters of a text; best a megabyte at a time, since each call adds a table
@@ -52,7 +55,11 @@ class CharacterCounts:
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
         self.counts += np.bincount(points, minlength=_POINTS)
         self.unknown += len(_UNKNOWN.findall(text))
-        self.misread += 0 if text.isascii() else len(_MISREAD.findall(text))
+        if not text.isascii():
+            self.misread += len(_MISREAD.findall(text))
+            chinese = find_misread(text)
+            self.gbk += len(chinese)
+            self.example = self.example or "".join(chinese[:1])[:_SHOWN]
 
     @property
     def used(self) -> Counter[str]:
@@ -92,15 +99,7 @@ class CharacterCounts:
                     " decode the original again, or drop these documents."
                 ),
             ),
-            judge(
-                "wrongly decoded characters",
-                f"{self.misread:,} like Ã© or â€™",
-                self.misread / total,
-                look=1e-6,
-                bad=1e-4,
-                advice="UTF-8 was read as Latin-1: repair the text (ftfy does) before tokenizing.",
-                numbers={"count": self.misread},
-            ),
+            self._judge_decoding(total),
             judge(
                 "control characters",
                 f"{lost:,}" + (f": {listing}" if listing else ""),
@@ -125,10 +124,37 @@ class CharacterCounts:
             _letters(used, total),
         ]
 
+    def _judge_decoding(self, total: int) -> Finding:
+        found, advice = f"{self.misread:,} like Ã© or â€™", ""
+        if self.misread or not self.gbk:
+            advice = "UTF-8 was read as Latin-1: repair the text (ftfy does) before tokenizing."
+        if self.gbk:
+            found += f", {self.gbk:,} pieces of Chinese like {self.example}"
+            gbk = "UTF-8 was read as GBK: take the original, and read it as UTF-8."
+            advice = " ".join(filter(None, (advice, gbk)))
+        return judge(
+            MISREAD,
+            found,
+            (self.misread + self.gbk) / total,
+            look=1e-6,
+            bad=1e-4,
+            advice=advice,
+            numbers={"count": self.misread, "gbk": self.gbk},
+        )
 
-def judge_characters(counts: CharacterCounts, words: int) -> list[Finding]:
-    """All findings on the characters of a text of so many words."""
-    return [*counts.findings(words), *judge_forms(counts.used)]
+
+def judge_characters(
+    counts: CharacterCounts, words: int, *, segmented: bool = True
+) -> list[Finding]:
+    """All findings on the characters of a text of so many words. Its forms of Chinese are not
+    judged where it was decoded wrongly.
+
+    Args:
+        segmented: Whether `data.segment` can find the words of this text.
+    """
+    found = counts.findings(words)
+    wrong = counts.gbk and any(each.name == MISREAD and each.verdict == "bad" for each in found)
+    return found if wrong else [*found, *judge_forms(counts.used, segmented=segmented)]
 
 
 def judge_markup(html: int, texts: int, example: str, unit: str, advice: str) -> Finding:
@@ -164,11 +190,12 @@ def measure_scripts(counts: Counter[str]) -> dict[str, float]:
     return {name: count / total for name, count in letters.most_common()}
 
 
-def judge_forms(counts: Mapping[str, int]) -> list[Finding]:
+def judge_forms(counts: Mapping[str, int], *, segmented: bool = True) -> list[Finding]:
     """How much of a Chinese text is only simplified or only traditional; nothing on other texts.
 
     Args:
         counts: {character: how often it occurs}.
+        segmented: Whether `data.segment` can find the words of this text.
     """
     shares = measure_scripts(Counter(counts))
     if shares.get("Han", 0) < HAN or shares.get("Hiragana", 0) + shares.get("Katakana", 0) > KANA:
@@ -179,7 +206,7 @@ def judge_forms(counts: Mapping[str, int]) -> list[Finding]:
     forms = count_forms(counts)
     of_each = {name: forms[name] / han for name in ("simplified", "traditional")}
     found = ", ".join(f"{format_percent(n)} of it is only {name}" for name, n in of_each.items())
-    if of_each["traditional"] >= TRADITIONAL:
+    if segmented and of_each["traditional"] >= TRADITIONAL:
         found += "; data.segment=jieba_hmm finds its words, jieba few of the traditional ones"
     rarer = min(of_each.values()) / max(1e-9, sum(of_each.values()))
     return [
@@ -191,7 +218,8 @@ def judge_forms(counts: Mapping[str, int]) -> list[Finding]:
             bad=0.1,
             advice=(
                 "The text mixes both forms, which share few characters: convert one"
-                " (OpenCC: opencc -c t2s), or train the tokenizer on both."
+                " (OpenCC: opencc -c t2s), or "
+                + ("train the tokenizer on both." if segmented else "take texts of both to train.")
             ),
             numbers=of_each,
         )

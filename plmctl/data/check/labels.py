@@ -130,7 +130,7 @@ def _judge_texts(examples: Sequence[LabelledExample]) -> list[Finding]:
         batch = examples[start : start + _BATCH]
         characters.add("\n".join(text for example in batch for text in _texts(example)))
     words = sum(map(_words, examples))
-    found = judge_characters(characters, words)
+    found = judge_characters(characters, words, segmented=False)
     return [*found, judge_markup(len(html), len(examples), (html or [""])[0], "examples", ".")]
 
 
