@@ -243,7 +243,7 @@ def test_texts_in_a_column_of_another_name(place: Path, tmp_path: Path) -> None:
     new.write_text("ticket,message\n7,a fine newt\n8,a dull newt\n")
     words = ["data", "label", f"checkpoint={place}/teacher", f"input={new}", "uncertain=2"]
     words += [f"out={tmp_path}/next"]
-    assert "fix: task.columns.text=COLUMN" in plmctl(*words, code=3)
+    assert "fix: task.columns.text=message" in plmctl(*words, code=3)
     assert "columns alone" in plmctl(*words, "task.max_length=9", code=2)
     said = json.loads(plmctl(*words, "task.columns.text=message", "--json"))
     assert said["uncertain"] == 2
