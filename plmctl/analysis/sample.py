@@ -34,6 +34,7 @@ LINES = 512  # lines of a text that are read
 
 HELD_OUT = "held-out rows of the run, as its evaluation reads them"
 OF_DEV = "texts of dev, in the run's own data"
+OF_ROWS = "texts of held-out rows of the run"
 PLAIN = "the English sentences that come with plmctl (the run's own text is missing)"
 SENTENCES = (  # the same for every run, so that runs compare
     "The river rose in the night, and by morning the lower fields were under water.",
@@ -84,7 +85,7 @@ def choose_sentences(loaded: Loaded) -> tuple[Sequence[str], str]:
     """(texts of the run's own data, what they are): the first ones of dev of a fine-tuned model,
     held-out rows of others. Where these data are no longer there, the English sentences.
     """
-    for find, about in ((_read_dev, OF_DEV), (_read_rows, HELD_OUT)):
+    for find, about in ((_read_dev, OF_DEV), (_read_rows, OF_ROWS)):
         try:
             texts = [text for text in find(loaded) if text.strip()][:ROWS]
         except (PlmctlError, OSError):

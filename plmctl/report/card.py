@@ -104,9 +104,8 @@ def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], 
         if decided := decide_run(folder, plugins):
             how = decided.describe()
             scores = add_bundles(decided.result, decided.predictions)
-            others = [*decided.describe_answered(), *decided.describe_others(public=True)]
             how = how and f"Scores are {how}"
-            return scores, [how, decided.describe_test(public=True), *others]
+            return scores, [how, *decided.describe_evaluated(public=True)]
     return add_bundles(read_result(folder) or {}, read_predictions(folder)), []
 
 

@@ -89,18 +89,15 @@ class DecidedRun(NamedTuple):
     others: Sequence[OtherScore] = ()
     answered: Mapping[str, str] = {}
 
-    def describe_answered(self) -> list[str]:
-        """A line on the rows of each split that the decision answers."""
-        return [f"answered of {split}: {said}" for split, said in self.answered.items()]
-
-    def describe_others(self, *, public: bool = False) -> list[str]:
-        """A line on each score of another file."""
-        return [each.describe(public=public, best=self.best) for each in self.others]
-
-    def describe_test(self, *, public: bool = False) -> str:
-        """The file and conditions of test, where they are not the run's own, or ""."""
-        said = self.scored.describe(public=public, best=self.best) if self.scored else ""
-        return said and f"test is {said}"
+    def describe_evaluated(self, *, public: bool = False) -> list[str]:
+        """Lines on evaluations. First the file and conditions of test, where they are not the run's
+        own; then the rows of each split that the decision answers; then scores of other files.
+        """
+        how: Any = {"public": public, "best": self.best}
+        test = self.scored.describe(**how) if self.scored else ""
+        answered = [f"answered of {split}: {said}" for split, said in self.answered.items()]
+        others = [each.describe(**how) for each in self.others]
+        return [*([f"test is {test}"] if test else []), *answered, *others]
 
     def describe(self, answers: str = "calibrated answers") -> str:
         """The kind of these scores, behind "scores are"; "" without a decision."""

@@ -51,7 +51,6 @@ from plmctl.use.calibrating import (
 from plmctl.use.predict import ScoreTable, Told, predict
 
 Predictions = list[dict[str, Any]]
-# {part of a decision that was fitted to the scored rows: (topic, what it makes better)}
 OTHERS = "the accuracy of others is often lower"
 # {part of a decision that was fitted to the scored rows: (topic, what is better on these)}
 REFITTED = {

@@ -340,8 +340,8 @@ def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_pat
     done = capsys.readouterr()
     said = done.err
     line = "".join(done.out.split("\n"))
-    assert "checkpoint=null " in line
-    assert f" run.dir={tmp_path}/second-random" in line
+    own = f"{tmp_path}/second"
+    assert f"checkpoint=null tokenizer.path={own}/tokenizer run.dir={own}-random" in line
     assert "nothing is new" in said
     assert "task.max_length=32 instead of task.max_length=128: at most 32, the longest" in said
     assert "max_length: 32\n" in (tmp_path / "second/config.yaml").read_text()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from plmctl.analysis.likeness import (
     GENERATOR,
@@ -34,9 +34,6 @@ from plmctl.tasks.scores.base import MEANINGS, join_meanings
 from plmctl.tasks.scores.below import READ, TESTS, list_choices, list_unbeaten, list_unscored
 from plmctl.tasks.scores.bundles import list_known
 from plmctl.tasks.scores.metrics import is_larger_better
-
-if TYPE_CHECKING:
-    from plmctl.report.decided import DecidedRun
 
 FLOORS = "orange: without pretraining"
 SEED = "Another seed may change the score by more than that."
@@ -73,7 +70,7 @@ def panel(subject: Subject) -> list[Block]:
         Paragraph(f"{run.name}: {line}.")
         for run in subject.runs
         for line in (
-            *(filter(None, _describe_evaluated(run.decided)) if run.decided else ()),
+            *(run.decided.describe_evaluated() if run.decided else ()),
             *_unscored(run),
             *list_known(run.result),
             *list_choices(run.result),
@@ -99,12 +96,6 @@ def panel(subject: Subject) -> list[Block]:
         Paragraph(f"Next: {hints}".strip()),
         Code(_next(run)),
     ]
-
-
-def _describe_evaluated(decided: DecidedRun) -> list[str]:
-    """Lines on test and on other files that `plmctl eval` scored."""
-    test, others = decided.describe_test(), decided.describe_others()
-    return [test, *decided.describe_answered(), *others]
 
 
 @dataclass(frozen=True)
