@@ -113,16 +113,11 @@ def list_told(changes: Sequence[str]) -> list[str]:
     return [each for each in changes if not (each.startswith(ends) and each.endswith("-> null"))]
 
 
-def hash_plugins(spec: RunSpec) -> dict[str, str]:
-    """`hash_code` of the plug-ins of a run; without any, its config is not searched for them."""
-    return hash_code(thaw(spec)) if spec.plugins else {}
-
-
 def list_changed_code(spec: RunSpec, folder: Path) -> list[str]:
     """A line on the files of plug-ins that were edited since a run began; none where its start is
     not known.
     """
-    before, now = read_first_session(folder).code, hash_plugins(spec)
+    before, now = read_first_session(folder).code, hash_code(thaw(spec))
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if not before or not changed:
         return []

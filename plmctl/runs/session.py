@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from plmctl.artifacts.exportable import describe_unexportable
-from plmctl.config.plugins import as_words, option
+from plmctl.config.plugins import as_words, hash_code, option
 from plmctl.config.saved import spec_text
+from plmctl.config.spec import thaw
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import DETAIL, REMARK, WARN, remark, spell_level
-from plmctl.runs.resume import hash_plugins, keep_changes, list_changed_code, list_told
+from plmctl.runs.resume import keep_changes, list_changed_code, list_told
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
@@ -184,7 +185,7 @@ def _open(
         config=spec_text(spec),
         overrides=said,
         config_dirs=given.config_dirs,
-        code=hash_plugins(spec),
+        code=hash_code(thaw(spec)) if spec.plugins else {},
         lock=lock,
     )
     return spec, prepared, created
